@@ -1,0 +1,35 @@
+# Everything is set up by the targets themselves; a fresh machine needs Python 3.11 and make.
+PYTHON ?= python3.11
+VENV := .venv
+RUN := $(VENV)/bin
+PROMPTS ?=
+export HF_HUB_OFFLINE := 1
+# Two threads at most: oversubscribed OpenMP crawls.
+export OMP_NUM_THREADS ?= 2
+
+.PHONY: demo test test-core lint tiny-pair clean
+
+demo: $(VENV)/.ready
+	$(RUN)/dflash2 generate --compare $(PROMPTS)
+
+test: lint test-core
+
+test-core: $(VENV)/.ready
+	$(RUN)/pytest tests/core
+
+lint: $(VENV)/.ready
+	$(RUN)/ruff check .
+	$(RUN)/ruff format --check .
+	$(RUN)/mypy
+
+# The embedded pair from nothing: corpus, tokenizer, target (about 30 minutes), drafter and comparisons (about 60).
+tiny-pair: $(VENV)/.ready
+	$(RUN)/python -m pip install --quiet "reasoning-gym==0.1.25"
+	$(RUN)/python -m recipes.tiny_pair
+
+$(VENV)/.ready: ci/core.sh ci/core.txt pyproject.toml
+	PYTHON=$(PYTHON) VENV=$(VENV) bash ci/core.sh
+	touch $@
+
+clean:
+	rm -rf $(VENV) .venvs build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,171 @@
+"""The drafter's keys and values of committed tokens, one row a request.
+
+Layout of a buffer's slots, per layer, [rows, kv_heads, block + capacity + 1, head_dim]:
+
+    [ the block being drafted | the context: position p in slot p % capacity | one slot that nobody reads ]
+
+The block's own keys are written beside the context's, so that attention reads one view and nothing is concatenated. When
+every layer slides, capacity is the window less one and the context is a ring; else it grows by doubling. What a context slot
+holds follows from the row's length alone, so that no positions are stored. The last slot takes the rows of a padded batch that
+must not be kept: no shape depends on how many tokens were accepted.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from dflash2_core.drafter.attention import Attend, visible_in_block, visible_in_context
+
+if TYPE_CHECKING:
+    from dflash2_core.drafter.model import Drafter
+
+
+class DrafterContext:
+    """Rows 0 .. active-1 are in use; `propose` drafts for the first rows of them.
+
+    lengths  committed positions per row: the row's anchor is at position lengths[row]
+    healthy  False for a row whose target features were not finite: it drafts nothing until it leaves
+    """
+
+    FIRST_CAPACITY = 256
+
+    def __init__(self, drafter: "Drafter", max_rows: int = 1) -> None:
+        self._drafter = drafter
+        self._config = drafter.config
+        self.max_rows = max_rows
+        self.lengths: list[int] = []
+        self.healthy: list[bool] = []
+        windows = [window for window in self._config.layer_windows if window is not None]
+        self.is_ring = len(windows) == self._config.num_hidden_layers
+        self.capacity = max(1, max(windows) - 1) if self.is_ring else self.FIRST_CAPACITY
+        self._keys = [self._new_buffer() for _ in range(self._config.num_hidden_layers)]
+        self._values = [self._new_buffer() for _ in range(self._config.num_hidden_layers)]
+
+    @property
+    def active(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def num_bytes(self) -> int:
+        """What the buffers take, in bytes."""
+        return sum(buffer.nbytes for buffer in (*self._keys, *self._values))
+
+    def join(self) -> int:
+        """Open a row and return its index. RuntimeError when all rows are in use."""
+        if self.active == self.max_rows:
+            raise RuntimeError(f"all {self.max_rows} rows of the drafter's context are in use")
+        row = self.active
+        for buffer in (*self._keys, *self._values):
+            buffer[row].zero_()  # an old NaN would reach the attention through 0 * NaN, masked or not
+        self.lengths.append(0)
+        self.healthy.append(True)
+        return row
+
+    def leave(self, row: int) -> None:
+        """Close a row. The last row takes its index, so that the rows in use stay the first ones."""
+        last = self.active - 1
+        if row != last:
+            for buffer in (*self._keys, *self._values):
+                buffer[row].copy_(buffer[last])
+            self.lengths[row], self.healthy[row] = self.lengths[last], self.healthy[last]
+        self.lengths.pop()
+        self.healthy.pop()
+
+    @torch.inference_mode()
+    def append(self, taps: Tensor, counts: Sequence[int], *, first_row: int = 0) -> None:
+        """Commit positions: the target's features of each row's next tokens (KV injection).
+
+        taps    [n, T, n_taps * H_target], rows first_row .. first_row + n - 1 of the context
+        counts  how many of the T positions each row commits; the rest is padding
+        """
+        longest = max(counts, default=0)
+        skip = max(0, min(counts, default=0) - self.capacity) if self.is_ring else 0
+        taps = taps[:, skip:longest]
+        if taps.shape[1] == 0:
+            return
+        rows = range(first_row, first_row + len(counts))
+        self._reserve(max(self.lengths[row] + count for row, count in zip(rows, counts, strict=True)))
+        starts = torch.tensor([self.lengths[row] + skip for row in rows], device=taps.device)
+        offsets = torch.arange(taps.shape[1], device=taps.device)
+        positions = starts[:, None] + offsets
+        kept = torch.tensor([count - skip for count in counts], device=taps.device)[:, None]
+        features = self._drafter.encode_taps(taps)
+        self._note_health(features, offsets < kept, rows)
+        live = (offsets < kept) & (offsets >= kept - self.capacity)
+        block = self._config.block_size
+        slots = torch.where(live, positions % self.capacity + block, block + self.capacity)
+        row_index = torch.arange(first_row, first_row + len(counts), device=taps.device)[:, None]
+        for layer, (k, v) in enumerate(self._drafter.context_kv(features, positions)):
+            self._keys[layer][row_index, :, slots] = k.transpose(1, 2)
+            self._values[layer][row_index, :, slots] = v.transpose(1, 2)
+        for row, count in zip(rows, counts, strict=True):
+            self.lengths[row] += count
+
+    def attend(self, rows: int, block_lengths: Tensor, block: int) -> Attend:
+        """The attention of one draft: block queries over their row's context and their own block.
+
+        rows           the first rows of the context take part
+        block_lengths  [rows] int64, the rows of each block that are real, anchor included
+        block          rows of the padded block, L
+        """
+        config = self._config
+        device = block_lengths.device
+        lengths = torch.tensor(self.lengths[:rows], device=device)
+        used = min(max(self.lengths[:rows]), self.capacity)
+        slots = torch.arange(used, device=device)
+        positions = lengths[:, None] - 1 - (lengths[:, None] - 1 - slots) % self.capacity  # [rows, used]
+        queries = lengths[:, None] + torch.arange(block, device=device)
+        real = (torch.arange(block, device=device) < block_lengths[:, None])[:, None, :]
+        itself = torch.eye(block, dtype=torch.bool, device=device)  # padding rows see themselves: no empty softmax
+        groups = config.num_attention_heads // config.num_key_value_heads
+
+        def mask(window: int | None, causal: bool) -> Tensor:
+            own = visible_in_block(block, window, causal, device) & real | itself
+            seen = torch.cat((own, visible_in_context(positions, queries, window)), dim=-1)
+            bias = torch.zeros(seen.shape, dtype=self._keys[0].dtype, device=device).masked_fill_(~seen, -torch.inf)
+            return bias.repeat(1, groups, 1)[:, None]  # [rows, 1, groups * L, L + used]
+
+        kinds = list(zip(config.layer_windows, config.layer_causal, strict=True))
+        masks = {kind: mask(*kind) for kind in set(kinds)}
+        start, anchor_slot = config.block_size - block, config.block_size
+
+        def attention(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            keys, values = self._keys[layer][:rows], self._values[layer][:rows]
+            keys[:, :, start:anchor_slot] = k
+            values[:, :, start:anchor_slot] = v
+            # The heads of a group share their keys: asked as one longer query, no key is repeated in memory.
+            grouped = q.unflatten(1, (k.shape[1], groups)).flatten(2, 3)
+            o = F.scaled_dot_product_attention(
+                grouped,
+                keys[:, :, start : anchor_slot + used],
+                values[:, :, start : anchor_slot + used],
+                attn_mask=masks[kinds[layer]],
+            )
+            return o.unflatten(2, (groups, block)).flatten(1, 2)
+
+        return attention
+
+    def _note_health(self, features: Tensor, kept: Tensor, rows: range) -> None:
+        finite = (features.isfinite().all(-1) | ~kept).all(-1).tolist()
+        for row, healthy in zip(rows, finite, strict=True):
+            self.healthy[row] = self.healthy[row] and healthy
+
+    def _reserve(self, length: int) -> None:
+        if self.is_ring or length <= self.capacity:
+            return
+        old, block = self.capacity, self._config.block_size
+        self.capacity = max(2 * old, length)
+        for buffers in (self._keys, self._values):
+            for layer, buffer in enumerate(buffers):
+                grown = self._new_buffer()
+                grown[:, :, : block + old] = buffer[:, :, : block + old]
+                buffers[layer] = grown
+
+    def _new_buffer(self) -> Tensor:
+        config, weight = self._config, self._drafter.fc.weight
+        slots = config.block_size + self.capacity + 1
+        shape = (self.max_rows, config.num_key_value_heads, slots, config.head_dim)
+        return torch.zeros(shape, dtype=weight.dtype, device=weight.device)

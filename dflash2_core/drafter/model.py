@@ -1,0 +1,165 @@
+"""The drafter: from the target's features and an anchor to a block of drafts."""
+
+from collections.abc import Callable, Collection, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dflash2_core.config import DrafterConfig
+from dflash2_core.drafter.attention import Attend
+from dflash2_core.drafter.context import DrafterContext
+from dflash2_core.drafter.layer import DrafterLayer
+from dflash2_core.drafter.rotary import RotaryEmbedding
+from dflash2_core.drafter.selector import CandidateSelector, best_candidates
+from dflash2_core.proposal import Proposal
+from dflash2_core.sampling import RandomStreams, draw
+
+Embed = Callable[[Tensor], Tensor]
+"""ids [..] int64 -> the target's raw embedding rows [.., H], unscaled."""
+
+Head = Callable[[Tensor], Tensor]
+"""hidden [.., H] -> the target's raw logits [.., >= V], without its own scale or softcap."""
+
+OWN_EMBEDDING, OWN_HEAD, OWN_MASK = "embed_tokens.weight", "lm_head.weight", "mask_embedding"
+
+
+class Drafter(nn.Module):
+    """A DFlash 2 drafter (or DFlash 1: no convolutions, no selector). Parameter names are those of the z-lab layout.
+
+    config  what it is
+    own     the optional tensors that its checkpoint brings instead of borrowing the target's: `embed_tokens.weight`,
+            `lm_head.weight`, `mask_embedding`
+    """
+
+    def __init__(self, config: DrafterConfig, own: Collection[str] = ()) -> None:
+        super().__init__()
+        self.config = config
+        H, V = config.hidden_size, config.vocab_size
+        self.fc = nn.Linear(len(config.target_layer_ids) * config.target_hidden_size, H, bias=False)
+        self.hidden_norm = nn.RMSNorm(H, eps=config.rms_norm_eps)
+        self.layers = nn.ModuleList(DrafterLayer(config, i) for i in range(config.num_hidden_layers))
+        self.norm = nn.RMSNorm(H, eps=config.rms_norm_eps)
+        self.rotary = RotaryEmbedding(config)
+        self.candidate_selector = CandidateSelector(config) if config.version == 2 else None
+        self.embed_tokens = nn.Embedding(V, H) if OWN_EMBEDDING in own else None
+        self.lm_head = nn.Linear(H, V, bias=False) if OWN_HEAD in own else None
+        self.mask_embedding = nn.Parameter(torch.zeros(H)) if OWN_MASK in own else None
+
+    def new_context(self, max_rows: int = 1) -> DrafterContext:
+        """An empty context for up to `max_rows` requests, on the drafter's device and in its dtype."""
+        return DrafterContext(self, max_rows)
+
+    def encode_taps(self, taps: Tensor) -> Tensor:
+        """taps [R, T, n_taps * H_target], in the config's order -> features c [R, T, H]"""
+        features: Tensor = self.hidden_norm(self.fc(taps.to(self.fc.weight.dtype)))
+        return features
+
+    def context_kv(self, features: Tensor, positions: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """features [R, T, H] at positions [R, T] -> per layer k and v [R, kv_heads, T, head_dim].
+
+        Neither the input norm nor the convolution acts on features.
+        """
+        rotation = self.rotary(positions, features.dtype)
+        return [layer.self_attn.keys_values(features, rotation) for layer in self.layers]
+
+    def embed(self, ids: Tensor, embed: Embed) -> Tensor:
+        """ids [R, L] int64 -> the block's input rows [R, L, H], scaled, with the drafter's own table or mask row if any."""
+        rows = embed(ids) if self.embed_tokens is None else self.embed_tokens(ids)
+        rows = rows.to(self.fc.weight.dtype)
+        if self.mask_embedding is not None:
+            rows = torch.where((ids == self.config.mask_token_id)[..., None], self.mask_embedding, rows)
+        return rows * self.config.input_embedding_scale if self.config.input_embedding_scale != 1.0 else rows
+
+    def hidden(self, rows: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        """The block's input rows [R, L, H] at positions [R, L] -> final hidden states [R, L, H]; one block a row."""
+        rotation = self.rotary(positions, rows.dtype)
+        for layer in self.layers:
+            rows = layer(rows, rotation, attend)
+        hidden: Tensor = self.norm(rows)
+        return hidden
+
+    def logits(self, hidden: Tensor, head: Head) -> Tensor:
+        """hidden [.., H] -> logits [.., V] after scale and softcap, with the drafter's own head if it has one."""
+        raw = head(hidden) if self.lm_head is None else self.lm_head(hidden)
+        logits = raw[..., : self.config.vocab_size]  # a padded head must not offer ids that do not exist
+        if self.config.output_multiplier != 1.0:
+            logits = logits * self.config.output_multiplier
+        softcap = self.config.final_logit_softcapping
+        return logits if softcap is None else softcap * torch.tanh(logits / softcap)
+
+    @torch.inference_mode()
+    def propose(
+        self,
+        context: DrafterContext,
+        anchors: Tensor,
+        lengths: Sequence[int] | Tensor,
+        *,
+        embed: Embed,
+        head: Head,
+        temperature: Tensor,
+        streams: RandomStreams | None,
+    ) -> Proposal:
+        """Draft a block for the first B rows of the context.
+
+        anchors      [B] int64, each row's last committed token, at position context.lengths[row]
+        lengths      [B], drafts asked per row, 0 .. num_drafts; rows may differ. Keep it on the CPU: it is read
+        embed, head  the target's
+        temperature  [B] float, 0 for greedy rows
+        streams      the draws of the sampled rows; None: every row takes the argmax, q is one-hot
+        Returns drafts for the lengths asked, except that a row with non-finite features, hidden states or logits gets 0.
+        """
+        asked = lengths.tolist() if isinstance(lengths, Tensor) else list(lengths)
+        L, B, device = max(asked), len(asked), anchors.device
+        healthy = [n if ok else 0 for n, ok in zip(asked, context.healthy[:B], strict=True)]
+        wanted = torch.tensor(healthy, device=device)
+        if max(healthy) == 0:
+            return Proposal(tokens=anchors.new_zeros(B, L), lengths=wanted)
+        ids = anchors.new_full((B, L + 1), self.config.mask_token_id)
+        ids[:, 0] = anchors
+        starts = torch.tensor(context.lengths[:B], device=device)
+        positions = starts[:, None] + torch.arange(L + 1, device=device)
+        attend = context.attend(B, wanted + 1, L + 1)
+        hidden = self.hidden(self.embed(ids, embed), positions, attend)[:, 1:]
+        uniforms = None if streams is None else streams.uniform(positions[:, 1:], "draft")
+        return self._choose(hidden, self.logits(hidden, head), anchors, wanted, temperature, uniforms)
+
+    def _choose(
+        self,
+        hidden: Tensor,
+        logits: Tensor,
+        anchors: Tensor,
+        lengths: Tensor,
+        temperature: Tensor,
+        uniforms: Tensor | None,
+    ) -> Proposal:
+        # A NaN or an infinity among a row's logits is among its best: the K best tell of all V.
+        if self.candidate_selector is not None:
+            tokens, unary, candidates, probs = self.candidate_selector(hidden, logits, anchors, temperature, uniforms)
+            finite = unary.isfinite().all(-1) & probs.isfinite().all(-1)
+        else:
+            candidates = None
+            tokens, probs = _each_slot_alone(logits, temperature, uniforms)
+            finite = logits.amax(-1).isfinite()
+        finite &= hidden.isfinite().all(-1)
+        asked = torch.arange(tokens.shape[1], device=lengths.device) < lengths[:, None]
+        finite = (finite | ~asked).all(-1)
+        return Proposal(
+            tokens=tokens,
+            lengths=torch.where(finite, lengths, 0),
+            candidates=candidates,
+            probs=None if uniforms is None else probs,
+        )
+
+
+def _each_slot_alone(logits: Tensor, temperature: Tensor, uniforms: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """DFlash 1: tokens [B, L] and, where there are uniforms, q over the whole vocabulary [B, L, V]."""
+    best = best_candidates(logits, 1)[1][..., 0]
+    if uniforms is None:
+        return best, None
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    T = temperature.to(logits.dtype)[:, None, None]
+    greedy = T <= 0
+    q = (logits / T.masked_fill(greedy, 1.0)).softmax(-1)
+    q = torch.where(greedy, F.one_hot(best, logits.shape[-1]).to(q.dtype), q)
+    return draw(q, uniforms).clamp(min=0), q

@@ -1,0 +1,21 @@
+"""From a target's logits to accepted tokens: parameters, the distribution p, random draws, lossless verification."""
+
+from dflash2_core.sampling.distribution import require_finite, target_distribution
+from dflash2_core.sampling.params import LogitsProcessor, SamplingParams
+from dflash2_core.sampling.processing import processed_logits
+from dflash2_core.sampling.streams import Purpose, RandomStreams
+from dflash2_core.sampling.verification import BROKEN, draw, verify_greedy, verify_sampled
+
+__all__ = [
+    "BROKEN",
+    "LogitsProcessor",
+    "Purpose",
+    "RandomStreams",
+    "SamplingParams",
+    "draw",
+    "processed_logits",
+    "require_finite",
+    "target_distribution",
+    "verify_greedy",
+    "verify_sampled",
+]

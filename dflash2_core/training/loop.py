@@ -1,0 +1,148 @@
+"""The training loop: batches, steps, held-out figures, checkpoints, a log."""
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dflash2_core.drafter.model import Drafter
+from dflash2_core.errors import Dflash2Error
+from dflash2_core.training.blocks import block_attention, make_blocks, sample_anchors
+from dflash2_core.training.checkpoints import load_checkpoint, save_checkpoint
+from dflash2_core.training.documents import Batch, Document, collate
+from dflash2_core.training.evaluation import evaluate
+from dflash2_core.training.features import target_features
+from dflash2_core.training.losses import Objective, block_losses
+from dflash2_core.training.optimizers import Kind, make_optimizers, schedule, set_learning_rates
+from dflash2_core.transformers_engine.target import Target
+
+LOG = "log.jsonl"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How long, how fast, on how much.
+
+    steps, minutes        one of them: the run's length. By steps a resumed run repeats an uninterrupted one exactly
+    documents, anchors    documents a step, and blocks drawn from each
+    learning_rate         AdamW's; Muon's own follows from it
+    warmup                share of the run
+    autocast              bfloat16 for the drafter's forward pass
+    evaluate_every, save_every   in steps; 0: only at the end
+    """
+
+    steps: int | None = None
+    minutes: float | None = None
+    documents: int = 8
+    anchors: int = 32
+    optimizer: Kind = "adamw"
+    learning_rate: float = 6e-4
+    warmup: float = 0.04
+    clip: float = 1.0
+    autocast: bool = False
+    seed: int = 0
+    evaluate_every: int = 0
+    save_every: int = 0
+    objective: Objective = field(default_factory=Objective)
+
+    def __post_init__(self) -> None:
+        if (self.steps is None) == (self.minutes is None):
+            raise Dflash2Error("a training run needs either a number of steps or a number of minutes, not both")
+
+
+def draw_documents(documents: Sequence[Document], step: int, count: int, seed: int) -> list[Document]:
+    """The documents of one step: every epoch goes through all of them once, in an order of its own."""
+    chosen = []
+    for index in range(step * count, (step + 1) * count):
+        epoch, place = divmod(index, len(documents))
+        order = torch.randperm(len(documents), generator=torch.Generator().manual_seed(seed * 1_000_003 + epoch))
+        chosen.append(documents[int(order[place])])
+    return chosen
+
+
+def losses_of(
+    drafter: Drafter, target: Target, batch: Batch, anchors: Tensor, objective: Objective, autocast: bool = False
+) -> dict[str, Tensor]:
+    """The drafter's losses for the blocks at `anchors` [D, N] of a batch of documents."""
+    config = drafter.config
+    blocks = make_blocks(batch, anchors, config.block_size, config.mask_token_id)
+    taps, target_hidden = target_features(target, batch.tokens, config.target_layer_ids)
+    (D, T), H = batch.tokens.shape, target_hidden.shape[-1]
+    judges = blocks.positions[:, :-1].reshape(D, -1, 1).clamp(max=T - 1).expand(-1, -1, H)
+    with torch.autocast(batch.tokens.device.type, torch.bfloat16, enabled=autocast):
+        with torch.no_grad():
+            target_logits = target.head(target_hidden.gather(1, judges)).view(*blocks.labels.shape, -1)
+        positions = torch.arange(T, device=taps.device).expand(D, -1)
+        context = drafter.context_kv(drafter.encode_taps(taps), positions)
+        attend = block_attention(config, context, T, blocks)
+        hidden = drafter.hidden(drafter.embed(blocks.ids, target.embed), blocks.positions, attend)[:, 1:]
+        logits = drafter.logits(hidden, target.head)
+        return block_losses(drafter, hidden, logits, target_logits[..., : config.vocab_size], blocks, objective)
+
+
+def train(
+    drafter: Drafter,
+    target: Target,
+    documents: Sequence[Document],
+    heldout: Sequence[Document],
+    settings: Settings,
+    folder: Path | None = None,
+    *,
+    resume: bool = False,
+) -> Iterator[dict[str, Any]]:
+    """Trains the drafter in place. Yields a record a step: step, progress (0 .. 1), the losses, and `heldout` figures when due.
+
+    folder  where checkpoints and the log go; None keeps neither
+    resume  go on from the folder's checkpoint
+    """
+    optimizers = make_optimizers(drafter, settings.optimizer, settings.learning_rate)
+    step, elapsed = 0, 0.0
+    if resume:
+        if folder is None:
+            raise Dflash2Error("resuming needs the folder of the run to resume")
+        state = load_checkpoint(folder, drafter, optimizers)
+        step, elapsed = state["step"], state["seconds"]
+    start = time.monotonic() - elapsed
+    trained = [p for p in drafter.parameters() if p.requires_grad]
+    drafter.train()
+    progress = _progress(settings, step, elapsed)
+    while progress < 1:
+        batch = collate(draw_documents(documents, step, settings.documents, settings.seed))
+        generator = torch.Generator().manual_seed(settings.seed * 1_000_003 + step)
+        anchors = sample_anchors(batch, settings.anchors, generator)
+        losses = losses_of(
+            drafter, target, batch.to(target.device), anchors.to(target.device), settings.objective, settings.autocast
+        )
+        losses["total"].backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(trained, settings.clip)
+        set_learning_rates(optimizers, schedule(progress, settings.warmup))
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        step += 1
+        seconds = time.monotonic() - start
+        progress = _progress(settings, step, seconds)
+        is_last = progress >= 1
+        record: dict[str, Any] = {"step": step, "seconds": round(seconds, 2), "progress": progress}
+        record |= {name: loss.item() for name, loss in losses.items()}
+        if heldout and (is_last or _due(settings.evaluate_every, step)):
+            record["heldout"] = evaluate(drafter, target, heldout).to_dict()
+        if folder is not None:
+            if is_last or _due(settings.save_every, step):
+                save_checkpoint(folder, drafter, optimizers, {"step": step, "seconds": seconds})
+            with (folder / LOG).open("a") as log:
+                log.write(json.dumps(record) + "\n")
+        yield record
+
+
+def _progress(settings: Settings, step: int, seconds: float) -> float:
+    return step / settings.steps if settings.steps is not None else seconds / (60 * (settings.minutes or 0))
+
+
+def _due(every: int, step: int) -> bool:
+    return every > 0 and step % every == 0

@@ -1,0 +1,87 @@
+"""Ids to text as they come, never in half a character, and the place where a stop string ends it."""
+
+from collections.abc import Sequence
+
+from transformers import PreTrainedTokenizerBase
+
+INCOMPLETE = "\ufffd"
+
+
+class Detokenizer:
+    """One request's text. `text` is what is certain so far, cut before a stop string once one is complete.
+
+    Special tokens leave no text. Without a tokenizer the text stays empty.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase | None, stop: Sequence[str] = ()) -> None:
+        self._tokenizer = tokenizer
+        self._stop = tuple(stop)
+        self._ids: list[int] = []
+        self._window = 0  # decoding starts here: a token before the unread ones, whose spacing may depend on it
+        self._read = 0
+        self.text = ""
+        self._streamed = 0
+
+    def push(self, token: int) -> bool:
+        """Take one more id; True if a stop string is complete with it."""
+        self._ids.append(token)
+        if not self._stop or self._tokenizer is None:
+            return False
+        searched = max(0, len(self.text) - max(map(len, self._stop)) + 1)
+        self._catch_up()
+        return self._cut(searched)
+
+    def delta(self) -> str:
+        """Text that is new since the last call and that no later id can take back."""
+        self._catch_up()
+        end = len(self.text) - self._held_back()
+        new = self.text[self._streamed : end]
+        self._streamed = max(self._streamed, end)
+        return new
+
+    def finish(self) -> str:
+        """No more ids: what is left to stream, characters that stayed incomplete included."""
+        if self._tokenizer is not None and self._read < len(self._ids):
+            searched = max(0, len(self.text) - max(map(len, self._stop), default=1) + 1)
+            self.text += self._pending()
+            self._read = self._window = len(self._ids)
+            self._cut(searched)
+        new = self.text[self._streamed :]
+        self._streamed = len(self.text)
+        return new
+
+    def _catch_up(self) -> None:
+        if self._tokenizer is None or self._read == len(self._ids):
+            return
+        pending = self._pending()
+        if pending.endswith(INCOMPLETE):
+            return
+        self.text += pending
+        self._window, self._read = self._read, len(self._ids)
+
+    def _pending(self) -> str:
+        before = self._decode(self._ids[self._window : self._read])
+        return self._decode(self._ids[self._window :])[len(before) :]
+
+    def _decode(self, ids: list[int]) -> str:
+        assert self._tokenizer is not None
+        text: str = self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return text
+
+    def _cut(self, searched: int) -> bool:
+        found = [at for at in (self.text.find(stop, searched) for stop in self._stop) if at >= 0]
+        if not found:
+            return False
+        self.text = self.text[: min(found)]
+        self._window = self._read = len(self._ids)
+        return True
+
+    def _held_back(self) -> int:
+        """How much of the text's end may yet become a stop string."""
+        longest = 0
+        for stop in self._stop:
+            for length in range(min(len(stop) - 1, len(self.text)), longest, -1):
+                if self.text.endswith(stop[:length]):
+                    longest = length
+                    break
+        return longest

@@ -1,0 +1,102 @@
+"""One request: what was asked, what is committed, and where it ends."""
+
+import secrets
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from transformers import PreTrainedTokenizerBase
+
+from dflash2_core.acceptance import AcceptanceStats
+from dflash2_core.sampling import SamplingParams
+from dflash2_core.transformers_engine.detokenizer import Detokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completion:
+    """What a request came to.
+
+    token_ids          every committed id, the one that ended the text included
+    text               without special tokens, and without the stop string
+    finish_reason      "stop" (end of sequence, stop id, stop string) or "length" (budget, context limit)
+    stats              how drafting went
+    num_prompt_tokens  ids of the prompt
+    logprobs           None
+    """
+
+    token_ids: list[int]
+    text: str
+    finish_reason: str
+    stats: AcceptanceStats
+    num_prompt_tokens: int
+    logprobs: None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chunk:
+    """A piece of a stream: new ids, new text; the last one carries the whole Completion."""
+
+    token_ids: list[int]
+    text: str
+    completion: Completion | None = None
+
+
+@dataclass
+class Request:
+    """prompt [T] ids and params; `budget` is how many tokens may still be written, the context limit included."""
+
+    prompt: list[int]
+    params: SamplingParams
+    budget: int
+    eos_token_ids: Collection[int]
+    tokenizer: PreTrainedTokenizerBase | None
+    output: list[int] = field(default_factory=list)
+    finish_reason: str | None = None
+    stats: AcceptanceStats = field(default_factory=AcceptanceStats)
+
+    def __post_init__(self) -> None:
+        ends = () if self.params.ignore_eos else self.eos_token_ids
+        self._stop_ids = frozenset(ends) | frozenset(self.params.stop_token_ids)
+        self.detokenizer = Detokenizer(self.tokenizer, self.params.stop)
+        self.seed = secrets.randbits(63) if self.params.seed is None else self.params.seed
+
+    @property
+    def remaining(self) -> int:
+        """Tokens that may still be written."""
+        return self.budget - len(self.output)
+
+    @property
+    def anchor(self) -> int:
+        """The last committed id, whose key and value the target's cache does not hold yet."""
+        return self.output[-1]
+
+    def commit(self, ids: Sequence[int]) -> list[int]:
+        """Append what the target wrote, up to the first id that ends the text. Returns the ids that were kept.
+
+        An end inside the budget is a "stop", also on its very last token.
+        """
+        kept = []
+        for token in ids:
+            kept.append(token)
+            self.output.append(token)
+            stopped = self.detokenizer.push(token)
+            if token in self._stop_ids or stopped:
+                self.finish_reason = "stop"
+            elif self.remaining <= 0:
+                self.finish_reason = "length"
+            if self.finish_reason is not None:
+                break
+        return kept
+
+    def chunk(self, kept: list[int]) -> Chunk:
+        """The piece of stream that these newly committed ids make."""
+        if self.finish_reason is None:
+            return Chunk(token_ids=kept, text=self.detokenizer.delta())
+        rest = self.detokenizer.finish()
+        completion = Completion(
+            token_ids=list(self.output),
+            text=self.detokenizer.text,
+            finish_reason=self.finish_reason,
+            stats=self.stats,
+            num_prompt_tokens=len(self.prompt),
+        )
+        return Chunk(token_ids=kept, text=rest, completion=completion)

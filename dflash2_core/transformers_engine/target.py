@@ -1,0 +1,184 @@
+"""The target: a Hugging Face causal LM that hands out its taps, its embedding and its head, and whose cache rolls back."""
+
+import inspect
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from dflash2_core.errors import CheckpointError, CompatibilityError
+from dflash2_core.transformers_engine.cache import RollbackCache
+
+STATEFUL_LAYERS = ("linear_attention", "mamba", "recurrent", "conv", "chunked_attention")
+
+
+class Target:
+    """The frozen model whose text is to be written.
+
+    model      any `AutoModelForCausalLM` with an ordinary key-value cache
+    tokenizer  its tokenizer, or None where only token ids are used
+    """
+
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None = None) -> None:
+        _refuse_stateful(model)
+        self.model = model.eval().requires_grad_(False)
+        self.tokenizer = tokenizer
+        self.config = model.config.get_text_config()
+        self.device = model.device
+        self.dtype = model.dtype
+        self.layers = _decoder_layers(model)
+        parameters = inspect.signature(model.forward).parameters
+        self._cache_argument = "cache" if "cache" in parameters else "past_key_values"
+        self._tapped: dict[int, Tensor] = {}
+        self._taps: tuple[int, ...] = ()
+        self._hooks: list[Any] = []
+
+    @classmethod
+    def from_pretrained(cls, path: str | Path, *, dtype: str | torch.dtype = "auto", device: str = "auto") -> "Target":
+        """Load model and tokenizer from a local folder, without running code from it.
+
+        dtype   "auto": float32 on a CPU, the checkpoint's on CUDA; else a torch dtype or its name
+        device  "auto": CUDA if there is one
+        Raises CheckpointError in a sentence if the folder is not a causal LM.
+        """
+        path = Path(path)
+        if not (path / "config.json").is_file():
+            raise CheckpointError(f"no target model at {path}: expected a folder with a config.json")
+        device = _device(device)
+        try:
+            AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+            model = AutoModelForCausalLM.from_pretrained(
+                path,
+                dtype=_dtype(dtype, device),
+                local_files_only=True,
+                trust_remote_code=False,
+                use_safetensors=True,
+            )
+            tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise CheckpointError(f"{path} could not be loaded as a causal language model: {reason}") from error
+        return cls(model.to(device), tokenizer)
+
+    @property
+    def hidden_size(self) -> int:
+        return int(self.config.hidden_size)
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.layers)
+
+    @property
+    def vocab_size(self) -> int:
+        """Logical size: ids at or past it do not exist, however many rows the head is padded to."""
+        return int(self.config.vocab_size)
+
+    @property
+    def context_limit(self) -> int | None:
+        """Most positions the target takes, prompt and output together; None: not stated."""
+        limit = getattr(self.config, "max_position_embeddings", None)
+        return None if limit is None else int(limit)
+
+    @property
+    def eos_token_ids(self) -> frozenset[int]:
+        """All ids that end a text: those of the generation config, the config and the tokenizer."""
+        sources = (self.model.generation_config, self.config, self.tokenizer)
+        ids: set[int] = set()
+        for source in sources:
+            eos = getattr(source, "eos_token_id", None)
+            if eos is not None:
+                ids.update([eos] if isinstance(eos, int) else eos)
+        return frozenset(ids)
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """ids [..] int64 -> the embedding table's rows [.., H], without any scale the model applies to them."""
+        return F.embedding(ids, self.model.get_input_embeddings().weight)
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """hidden [.., H] -> the head's raw output [.., >= V], without any scale or softcap of the model's."""
+        logits: Tensor = self.model.get_output_embeddings()(hidden)
+        return logits
+
+    def tap(self, layer_ids: Sequence[int]) -> None:
+        """From now on `forward` returns the outputs of these layers, in this order. Empty: no more taps."""
+        for hook in self._hooks:
+            hook.remove()
+        self._taps = tuple(layer_ids)
+        self._hooks = [self.layers[i].register_forward_hook(self._keeper(i)) for i in layer_ids]
+
+    def _keeper(self, layer: int) -> Any:
+        def keep(module: nn.Module, args: Any, output: Any) -> None:
+            self._tapped[layer] = output if isinstance(output, Tensor) else output[0]
+
+        return keep
+
+    def new_cache(self) -> RollbackCache:
+        """An empty cache for one request."""
+        return RollbackCache()
+
+    @torch.inference_mode()
+    def forward(self, ids: Tensor, cache: RollbackCache, *, rows: int) -> tuple[Tensor, Tensor | None]:
+        """One pass over new tokens; the cache grows by them.
+
+        ids    [1, T] int64
+        rows   logits are computed for the last `rows` positions only
+        Returns logits [1, rows, V] and, if there are taps, their features [1, T, n_taps * H].
+        """
+        start = cache.length
+        positions = torch.arange(start, start + ids.shape[1], device=ids.device)[None]
+        output = self.model(
+            input_ids=ids,
+            position_ids=positions,
+            use_cache=True,
+            logits_to_keep=rows,
+            **{self._cache_argument: cache},
+        )
+        logits = output.logits[..., : self.vocab_size]
+        if not self._taps:
+            return logits, None
+        features = torch.cat([self._tapped[i] for i in self._taps], dim=-1)
+        self._tapped.clear()
+        return logits, features
+
+
+def _device(name: str) -> str:
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise CompatibilityError(f"device {name!r} cannot be used here: {str(error).splitlines()[0]}") from error
+    return name
+
+
+def _dtype(dtype: str | torch.dtype, device: str) -> str | torch.dtype:
+    if isinstance(dtype, torch.dtype):
+        return dtype
+    if dtype == "auto":
+        return torch.float32 if device == "cpu" else "auto"
+    resolved = getattr(torch, dtype, None)
+    if not isinstance(resolved, torch.dtype) or not resolved.is_floating_point:
+        raise CompatibilityError(f"dtype {dtype!r} is not one of auto, float32, bfloat16, float16, float64")
+    return resolved
+
+
+def _decoder_layers(model: PreTrainedModel) -> nn.ModuleList:
+    layers = getattr(model.get_decoder(), "layers", None)
+    if not isinstance(layers, nn.ModuleList):
+        raise CompatibilityError(f"{type(model).__name__} cannot be a target here: no list of decoder layers was found to tap")
+    return layers
+
+
+def _refuse_stateful(model: PreTrainedModel) -> None:
+    config = model.config.get_text_config()
+    kinds = [kind for kind in getattr(config, "layer_types", None) or () if kind in STATEFUL_LAYERS]
+    if kinds or getattr(model, "_is_stateful", False):
+        kind = kinds[0] if kinds else "recurrent state"
+        raise CompatibilityError(
+            f"{type(model).__name__} has layers of the kind {kind!r}, whose state cannot be rolled back to the accepted "
+            "tokens; this engine takes targets with an ordinary key-value cache only"
+        )

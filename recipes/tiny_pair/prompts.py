@@ -1,0 +1,60 @@
+"""Prompts cut from the corpus: the drafter's for training, and the held-out ones kept beside the pair as `prompts.json`."""
+
+import argparse
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from recipes.tiny_pair.corpus import DOMAINS, IM_START, Domain, Split, documents
+
+HELDOUT_PER_DOMAIN = 70
+
+
+def cut_prompts(
+    tokenizer: PreTrainedTokenizerFast, domain: Domain, split: Split, count: int, lengths: tuple[int, int], seed: int
+) -> Iterator[str]:
+    """Yields `count` prefixes of lengths spread evenly over `lengths` (tokens, both included).
+
+    Code and docs begin at a line somewhere in a file, arithmetic at the beginning of a worksheet. A chat's prompt is its
+    first question and the beginning of the assistant's turn, whatever its length.
+    """
+    rng = random.Random(f"{domain} {split} {seed}")
+    texts = documents(domain, split)
+    low, high = lengths
+    for index in range(count):
+        text = rng.choice(texts)
+        if text.startswith(IM_START):
+            yield text[: text.index("assistant\n") + len("assistant\n")]
+            continue
+        if domain != "arithmetic":
+            text = text[_line_start(text, rng) :]
+        length = low + round((high - low) * index / max(1, count - 1))
+        ids = tokenizer(text[: 8 * length + 16])["input_ids"][:length]
+        yield tokenizer.decode(ids).rstrip("\ufffd")
+
+
+def _line_start(text: str, rng: random.Random) -> int:
+    starts = [index + 1 for index, character in enumerate(text[:-400]) if character == "\n" and not text[index + 1].isspace()]
+    return rng.choice(starts) if starts else 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tokenizer", type=Path, default=Path("runs/tiny_pair/target"))
+    parser.add_argument("--output", type=Path, default=Path("dflash2_core/assets/tiny_pair/prompts.json"))
+    arguments = parser.parse_args()
+    tokenizer = AutoTokenizer.from_pretrained(arguments.tokenizer)
+    prompts = [
+        {"domain": domain, "text": text}
+        for domain in DOMAINS
+        for text in cut_prompts(tokenizer, domain, "heldout", HELDOUT_PER_DOMAIN, (1, 200), seed=0)
+    ]
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    arguments.output.write_text(json.dumps(prompts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
