@@ -99,7 +99,7 @@ def generate(
         results = [outcome.to_dict() for outcome in outcomes]
         print(json.dumps(results[0] if len(results) == 1 else results, ensure_ascii=False))
     elif len(outcomes) > 1 or compare:
-        console.print(_summary(outcomes))
+        console.print(_summary(outcomes), soft_wrap=True)
     if any(outcome.identical is False for outcome in outcomes):
         raise typer.Exit(1)
 
@@ -190,16 +190,14 @@ def _facts(outcome: Outcome, stats: AcceptanceStats) -> list[tuple[str, str]]:
 def _summary(outcomes: list[Outcome]) -> str:
     """The line a newcomer understands."""
     stats = AcceptanceStats.total(outcome.completion.stats for outcome in outcomes)
-    tokens = sum(len(outcome.completion.token_ids) for outcome in outcomes)
-    seconds = sum(outcome.seconds for outcome in outcomes)
-    parts = []
+    written = sum(len(outcome.completion.token_ids) for outcome in outcomes)
+    per_pass = (stats.num_committed + stats.skipped.total()) / max(1, stats.num_target_passes)
+    per_second = written / sum(outcome.seconds for outcome in outcomes)
+    parts = [f"{per_pass:.1f} tokens per target pass", f"{per_second:.0f} tokens per second"]
     if outcomes[0].plain is not None:
-        parts.append(f"identical: {sum(bool(outcome.identical) for outcome in outcomes)} of {len(outcomes)}")
-    passes = max(1, stats.num_target_passes)
-    parts.append(f"{(stats.num_committed + stats.skipped.total()) / passes:.1f} tokens per target pass")
-    parts.append(f"{tokens / seconds:.0f} tokens per second")
-    plain_seconds = sum(outcome.plain_seconds or 0.0 for outcome in outcomes)
-    if plain_seconds:
-        plain_tokens = sum(len(outcome.plain.token_ids) for outcome in outcomes if outcome.plain)
-        parts.append(f"plain decoding: 1.0 and {plain_tokens / plain_seconds:.0f}")
+        same = sum(bool(outcome.identical) for outcome in outcomes)
+        plain_seconds = sum(outcome.plain_seconds or 0.0 for outcome in outcomes)
+        plain_written = sum(len(outcome.plain.token_ids) for outcome in outcomes if outcome.plain)
+        parts.insert(0, f"identical: {same} of {len(outcomes)}")
+        parts.append(f"the target alone: 1 token per pass, {plain_written / plain_seconds:.0f} per second")
     return " · ".join(parts)

@@ -69,6 +69,18 @@ class Game:
         history = torch.cat([torch.tensor([self.output[-2:]]).expand(len(tails), 2), tails], 1)
         return self.logits[history[:, :-1], history[:, 1:]]
 
+    def sample(self, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+        """uniforms [N, L] -> drafts [N, L] and q along them [N, L, W], as the drafter makes them"""
+        N = len(uniforms)
+        before, tokens, walked = torch.full((N,), self.output[-1]), [], []
+        for t in range(self.L):
+            q = self.q[t, before]  # [N, W]
+            chosen = q.argmax(-1) if self.argmax else draw(q, uniforms[:, t])
+            before = chosen if self.candidates is None else self.candidates[t, chosen]
+            tokens.append(before)
+            walked.append(q)
+        return torch.stack(tokens, 1), torch.stack(walked, 1)
+
     def block_p(self, drafts: Tensor) -> Tensor:
         """p [N, T+1, V] of a block of drafts [N, T], as an engine asks for it."""
         N = len(drafts)
@@ -115,22 +127,19 @@ class Paths:
 
 
 def enumerate_paths(game: Game) -> Paths:
-    """Grows all paths slot by slot; where q is sampled, the intervals are measured on `draw`."""
-    ids, low, high = torch.empty(1, 0, dtype=torch.int64), torch.empty(1, 0).double(), torch.empty(1, 0).double()
-    walked = torch.empty(1, 0, game.q.shape[-1]).double()
+    """Grows all paths slot by slot, the intervals of each draft's uniform measured on the drafter."""
+    low, high = torch.zeros(1, 0).double(), torch.zeros(1, 0).double()
     for t in range(game.drafts):
-        before = ids[:, -1] if t else torch.full((len(ids),), game.output[-1])
-        q = game.q[t, before]  # [N, W]
-        if game.argmax:
-            item, start, end, chosen = torch.arange(len(ids)), torch.zeros(len(ids)), torch.ones(len(ids)), q.argmax(-1)
-        else:
-            item, start, end, chosen = pieces(lambda i, u, q=q: draw(q[i], u), torch.zeros(len(ids)), torch.ones(len(ids)))
-        token = chosen if game.candidates is None else game.candidates[t, chosen]
-        ids = torch.cat([ids[item], token[:, None]], 1)
-        walked = torch.cat([walked[item], q[item][:, None]], 1)
-        low = torch.cat([low[item], start.double()[:, None]], 1)
-        high = torch.cat([high[item], end.double()[:, None]], 1)
-    return Paths(ids, walked, low, high)
+        uniforms = torch.nn.functional.pad((low + high) / 2, (0, game.L - t), value=0.5)
+
+        def draft(item: Tensor, u: Tensor, t: int = t, uniforms: Tensor = uniforms) -> Tensor:
+            return game.sample(uniforms[item].index_copy(1, torch.tensor([t]), u[:, None]))[0][:, t]
+
+        item, start, end, _ = pieces(draft, torch.zeros(len(low)), torch.ones(len(low)))
+        low = torch.cat([low[item], start[:, None]], 1)
+        high = torch.cat([high[item], end[:, None]], 1)
+    ids, q = game.sample(torch.nn.functional.pad((low + high) / 2, (0, game.L - game.drafts), value=0.5))
+    return Paths(ids[:, : game.drafts], q[:, : game.drafts], low, high)
 
 
 class Cycle:
@@ -169,24 +178,33 @@ class Cycle:
         return self.verify(self.proposal(item), p, streams, torch.zeros(M, dtype=torch.int64))
 
 
-def emitted_law(game: Game, verify: Callable[..., Verdict] = verify_sampled) -> Tensor:
-    """The joint law of the first length + 1 ids, [V] * (length + 1): those that a cycle emits, then plain sampling."""
+@dataclass
+class Law:
+    """joint: of the first length + 1 ids, [V] * (length + 1): those that a cycle emits, then plain sampling."""
+
+    joint: Tensor
+    mean_accepted: float
+
+
+def emitted_law(game: Game, verify: Callable[..., Verdict] = verify_sampled) -> Law:
     cycle = Cycle(game, verify)
     paths, plain = cycle.paths, game.plain_law()
     middle = (paths.low + paths.high) / 2
     reach = paths.weight  # of the path, and of its drafts so far being accepted
+    mean_accepted = 0.0
     mass = [torch.zeros([game.V] * (m + 1)).double() for m in range(game.drafts + 1)]
     for k in range(game.drafts):
         accepted = _acceptance(cycle, middle, k)
         item, share, token = _recovery(cycle, middle, k, reach * (1 - accepted))
         mass[k].index_put_((*paths.ids[item, :k].unbind(1), token), share, accumulate=True)
         reach = reach * accepted
+        mean_accepted += reach.sum().item()
     item, share, token = _bonus(cycle, middle, reach)
     mass[-1].index_put_((*paths.ids[item].unbind(1), token), share, accumulate=True)
     joint = mass[0]
     for m in range(1, game.drafts + 1):
         joint = joint[..., None] * plain[m] + mass[m]
-    return joint
+    return Law(joint, mean_accepted)
 
 
 def plain_joint(game: Game) -> Tensor:
@@ -280,7 +298,7 @@ def pieces(f: Outcome, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tenso
     while (differ := at_a != at_b).any():
         item, a, b, at_a, at_b = (x[differ] for x in (item, a, b, at_a, at_b))
         left, right = a, b
-        for _ in range(64):
+        for _ in range(56):
             middle = (left + right) / 2
             same = f(item, middle) == at_a
             left, right = torch.where(same, middle, left), torch.where(same, right, middle)

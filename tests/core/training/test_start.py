@@ -1,0 +1,55 @@
+import pytest
+import torch
+
+from dflash2_core.drafter import Drafter
+from dflash2_core.training.documents import Document, collate
+from dflash2_core.training.loop import losses_of
+from dflash2_core.training.losses import Objective
+from dflash2_core.training.optimizers import make_optimizers
+from dflash2_core.training.start import Part, freeze, new_drafter
+from dflash2_core.transformers_engine import Target, TransformersEngine
+from tests.core.toys import drafter_config
+
+
+def without_its_second_version(drafter: Drafter) -> Drafter:
+    """The DFlash 1 drafter with the other weights of a DFlash 2 one."""
+    first = Drafter(drafter_config(version=1))
+    weights = drafter.state_dict()
+    first.load_state_dict({name: weights[name] for name in first.state_dict()})
+    return first
+
+
+def test_a_new_drafter_is_exactly_the_dflash_1_of_its_other_weights(target: Target, documents: list[Document]) -> None:
+    second = new_drafter(drafter_config(), seed=3)
+    prompts = [document.tokens[: document.prompt_length] for document in documents]
+    completions = {
+        drafter.config.version: [c.stats.to_dict() for c in TransformersEngine(target, drafter.eval()).generate(prompts)]
+        for drafter in (second, without_its_second_version(second))
+    }
+    assert completions[1] == completions[2]
+
+
+def test_the_same_seed_gives_the_same_drafter() -> None:
+    first, again, other = (new_drafter(drafter_config(), seed).state_dict() for seed in (1, 1, 2))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not torch.equal(first["fc.weight"], other["fc.weight"])
+
+
+@pytest.mark.parametrize("part", ["selector", "convolution"])
+@pytest.mark.parametrize("kind", ["adamw", "muon"])
+def test_a_frozen_part_stays_as_it_began_and_the_rest_moves(
+    target: Target, documents: list[Document], part: Part, kind: str
+) -> None:
+    drafter = new_drafter(drafter_config(), seed=0)
+    before = {name: tensor.clone() for name, tensor in drafter.state_dict().items()}
+    freeze(drafter, [part])
+    optimizers = make_optimizers(drafter, kind, 0.01)  # type: ignore[arg-type]
+    batch = collate(documents[:4])
+    for _ in range(3):  # the kernels of a convolution and the selector's first factors wait for their partners to leave zero
+        losses_of(drafter, target, batch, batch.prompt_lengths[:, None] + torch.arange(4), Objective())["total"].backward()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+    moved = {name for name, tensor in drafter.state_dict().items() if not torch.equal(tensor, before[name])}
+    frozen = {name for name in before if ("selector" if part == "selector" else "_conv.") in name}
+    assert moved == set(before) - frozen
