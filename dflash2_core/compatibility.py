@@ -41,7 +41,8 @@ def misfits(config: DrafterConfig, target: TargetFacts, *, own: Collection[str] 
     borrows = {"embed_tokens.weight", "lm_head.weight"} - set(own)
     if borrows and config.hidden_size != target.hidden_size:
         found.append(
-            f"its hidden size is {config.hidden_size} and it borrows the target's embedding or head of width {target.hidden_size}"
+            f"its hidden size is {config.hidden_size} and it borrows the target's embedding or head, "
+            f"whose width is {target.hidden_size}"
         )
     if config.vocab_size != target.vocab_size:
         found.append(f"its vocabulary has {config.vocab_size} ids, the target's {target.vocab_size}")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dflash2_core.checkpoint.header import is_regular
-from dflash2_core.checkpoint.reading import DTYPES, Entry, read_tensor, survey
+from dflash2_core.checkpoint.reading import DTYPES, Entry, listed, read_tensor, survey
 from dflash2_core.config import DrafterConfig
 from dflash2_core.config.shapes import optional_tensor_shapes
 from dflash2_core.errors import CheckpointError
@@ -157,8 +157,8 @@ def _weight_findings(entries: dict[str, Entry]) -> Iterator[str]:
             yield f"{name} is all zeros{_without(name)}"
     if at_start:
         yield (
-            f"the dynamic kernels of {len(at_start)} convolutions are all zeros ({', '.join(at_start[:4])} ...), as before "
-            "training: was this drafter trained?"
+            f"the dynamic kernels of {len(at_start)} convolutions are all zeros, as before training; was this drafter "
+            f"trained? {listed(at_start)}"
         )
 
 

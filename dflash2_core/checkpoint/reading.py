@@ -112,7 +112,7 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
     """
     found = survey(path)
     if found.config is None or found.config_problems:
-        raise InvalidConfigError(found.config_problems)
+        raise InvalidConfigError(found.config_problems, where=str(found.path / CONFIG))
     if found.problems:
         raise InvalidCheckpointError(found.path, found.problems)
     return Checkpoint(found.path, found.config, found.layout, tuple(found.files), found.entries, found.metadata)
@@ -120,7 +120,13 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
 
 def survey(path: str | Path) -> Survey:
     """Look at the folder `path` without reading weights; raises only where there is no drafter's folder at all."""
-    folder = folder_at(path)
+    try:
+        return _survey(folder_at(path))
+    except OSError as problem:
+        raise CheckpointError(f"{path} cannot be read: {problem.strerror or problem}") from None
+
+
+def _survey(folder: Path) -> Survey:
     document = read_object(folder / CONFIG, ConfigError)
     if (stranger := other_model(document)) is not None:
         raise ConfigError(f"{folder}: {stranger}")
@@ -162,12 +168,12 @@ def _read_files(found: Survey) -> None:
 
 
 def _index_problems(file: Path, tensors: Mapping[str, Stored], index: Mapping[str, str]) -> list[str]:
-    listed = {name for name, shard in index.items() if shard == file.name}
-    unlisted = sorted(set(tensors) - listed)
-    absent = sorted(listed - set(tensors))
+    placed = {name for name, shard in index.items() if shard == file.name}
+    unlisted = sorted(set(tensors) - placed)
+    absent = sorted(placed - set(tensors))
     return [
-        *([f"{file.name} holds tensors that the index does not place there: {_names(unlisted)}"] if unlisted else []),
-        *([f"the index places tensors in {file.name} that it does not hold: {_names(absent)}"] if absent else []),
+        *([f"{file.name} holds tensors that the index does not place there: {listed(unlisted)}"] if unlisted else []),
+        *([f"the index places tensors in {file.name} that it does not hold: {listed(absent)}"] if absent else []),
     ]
 
 
@@ -188,7 +194,7 @@ def _hold_against(config: DrafterConfig, found: Survey) -> None:
     needed, optional = tensor_shapes(config), optional_tensor_shapes(config)
     expected = needed | optional
     if missing := [name for name in needed if name not in found.entries]:
-        found.problems.append(f"{len(missing)} of {len(needed)} tensors missing: {_names(missing)}")
+        found.problems.append(f"{len(missing)} of {len(needed)} tensors missing: {listed(missing)}")
     found.problems += _surplus_problems(config, [name for name in found.entries if name not in expected])
     found.entries = {name: found.entries[name] for name in expected if name in found.entries}
     for name, entry in found.entries.items():
@@ -208,9 +214,10 @@ def _surplus_problems(config: DrafterConfig, surplus: Sequence[str]) -> list[str
     by_reason: dict[str, list[str]] = {}
     for name in sorted(surplus):
         by_reason.setdefault(why_refused(name, config.version), []).append(name)
-    return [f"tensors refused, {reason}: {_names(names)}" for reason, names in by_reason.items()]
+    return [f"tensors refused, {reason}: {listed(names)}" for reason, names in by_reason.items()]
 
 
-def _names(names: Sequence[str]) -> str:
-    listed = ", ".join(name if len(name) < 200 else shown(name) for name in names[:NAMED_AT_MOST])
-    return listed if len(names) <= NAMED_AT_MOST else f"{listed} and {len(names) - NAMED_AT_MOST} more"
+def listed(names: Sequence[str]) -> str:
+    """Names for a sentence: the first few, and how many more."""
+    first = ", ".join(name if len(name) < 200 else shown(name) for name in names[:NAMED_AT_MOST])
+    return first if len(names) <= NAMED_AT_MOST else f"{first} and {len(names) - NAMED_AT_MOST} more"

@@ -70,7 +70,7 @@ def _described(config: DrafterConfig) -> list[tuple[str, str]]:
             "attention",
             f"{config.num_attention_heads} heads, {config.num_key_value_heads} for keys and values, of {config.head_dim}",
         ),
-        ("rope", ", ".join(f"{key} {value}" for key, value in config.rope_parameters.items())),
+        ("rope", ", ".join(f"{key.removeprefix('rope_')} {_plain(value)}" for key, value in config.rope_parameters.items())),
         ("convolution", _convolution(config)),
         ("selector", _selector(config)),
         ("logits", _logits(config)),
@@ -103,6 +103,10 @@ def _selector(config: DrafterConfig) -> str:
 def _logits(config: DrafterConfig) -> str:
     cap = "no soft cap" if config.final_logit_softcapping is None else f"soft cap {config.final_logit_softcapping:g}"
     return f"times {config.output_multiplier:g}, {cap}, embedding times {config.input_embedding_scale:g}"
+
+
+def _plain(value: object) -> str:
+    return f"{value:,.10g}" if isinstance(value, float) else str(value)
 
 
 def _size(num_bytes: int) -> str:

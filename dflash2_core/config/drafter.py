@@ -91,7 +91,10 @@ class DrafterConfig:
             file = file / "config.json"
         if not file.is_file():
             raise ConfigError(f"{file} does not exist: expected a drafter's folder with a config.json, or that file")
-        return cls.from_dict(read_object(file, ConfigError))
+        config, found = diagnose(read_object(file, ConfigError))
+        if config is None or found:
+            raise InvalidConfigError(found, where=str(file))
+        return config
 
     def to_dict(self, layout: str = "zlab") -> dict[str, Any]:
         """The config.json of this drafter in `layout`; ConfigError where that layout has no words for it."""
@@ -116,7 +119,7 @@ def other_model(mapping: Mapping[str, Any]) -> str | None:
     if (
         isinstance(names, list)
         and names
-        and not any("DFlash" in str(name) for name in names)
+        and not any(isinstance(name, str) and "DFlash" in name for name in names)
         and "dflash_config" not in mapping
     ):
         return (

@@ -15,10 +15,10 @@ Parse = Callable[[object], T]
 class InvalidConfigError(ConfigError):
     """A ConfigError that carries each problem as a sentence of its own."""
 
-    def __init__(self, problems: Sequence[str]) -> None:
+    def __init__(self, problems: Sequence[str], *, where: str = "the drafter's config") -> None:
         self.problems = tuple(problems)
-        lines = problems if len(problems) == 1 else [f"{len(problems)} problems in the drafter's config:", *problems]
-        super().__init__("\n- ".join(lines))
+        head = f"{where}: " if len(problems) == 1 else f"{len(problems)} problems in {where}:\n- "
+        super().__init__(head + "\n- ".join(problems))
 
 
 def shown(value: object) -> str:

@@ -65,8 +65,10 @@ class DrafterContext:
         return row
 
     def leave(self, row: int) -> None:
-        """Close a row. The last row takes its index, so that the rows in use stay the first ones."""
+        """Close a row. The last row takes its index, so that the rows in use stay the first ones. IndexError: not in use."""
         last = self.active - 1
+        if not 0 <= row <= last:
+            raise IndexError(f"row {row} of the drafter's context is not in use: {self.active} are")
         if row != last:
             for buffer in (*self._keys, *self._values):
                 buffer[row].copy_(buffer[last])
@@ -80,8 +82,11 @@ class DrafterContext:
 
         taps    [n, T, n_taps * H_target], rows first_row .. first_row + n - 1 of the context
         counts  how many of the T positions each row commits; the rest is padding
+        Raises ValueError for counts that the taps do not hold.
         """
         longest = max(counts, default=0)
+        if len(counts) != taps.shape[0] or longest > taps.shape[1] or min(counts, default=0) < 0:
+            raise ValueError(f"counts {list(counts)} for features of {taps.shape[0]} rows and {taps.shape[1]} positions")
         skip = max(0, min(counts, default=0) - self.capacity) if self.is_ring else 0
         taps = taps[:, skip:longest]
         if taps.shape[1] == 0:
@@ -168,4 +173,5 @@ class DrafterContext:
         config, weight = self._config, self._drafter.fc.weight
         slots = config.block_size + self.capacity + 1
         shape = (self.max_rows, config.num_key_value_heads, slots, config.head_dim)
-        return torch.zeros(shape, dtype=weight.dtype, device=weight.device)
+        with torch.inference_mode(False):  # an inference tensor, made as `append` grows, could not be written by `join`
+            return torch.zeros(shape, dtype=weight.dtype, device=weight.device)

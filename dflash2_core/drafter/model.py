@@ -160,6 +160,7 @@ def _each_slot_alone(logits: Tensor, temperature: Tensor, uniforms: Tensor | Non
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     T = temperature.to(logits.dtype)[:, None, None]
     greedy = T <= 0
-    q = (logits / T.masked_fill(greedy, 1.0)).softmax(-1)
+    best_first = logits - logits.amax(-1, keepdim=True)  # the best is 0: no temperature overflows it
+    q = (best_first / T.masked_fill(greedy, 1.0)).softmax(-1)
     q = torch.where(greedy, F.one_hot(best, logits.shape[-1]).to(q.dtype), q)
     return draw(q, uniforms).clamp(min=0), q

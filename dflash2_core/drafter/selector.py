@@ -104,8 +104,8 @@ def _along(after: Tensor, path: Tensor) -> Tensor:
 def _best_lowest_id(S: Tensor, top: Tensor, candidates: Tensor) -> Tensor:
     """The index of the best b for each a; among equal scores that of the lowest id."""
     ids = candidates[:, :, None].expand_as(S)
-    losers = S < top[..., None]
-    return ids.masked_fill(losers, torch.iinfo(torch.int64).max).argmin(-1)
+    best = top[..., None] <= S
+    return ids.masked_fill(~best, torch.iinfo(torch.int64).max).argmin(-1)
 
 
 def _pick(candidates: Tensor, path: Tensor) -> Tensor:

@@ -82,7 +82,7 @@ def _penalise(logits: Tensor, params: SamplingParams, prompt: Tensor, output: Te
     ids, slots = torch.cat([prompt, output, drafts]).unique(return_inverse=True)  # type: ignore[no-untyped-call]
     in_prompt, in_output, in_drafts = slots.split([len(prompt), len(output), len(drafts)])
     S = len(ids)
-    drafted = F.pad(F.one_hot(in_drafts, S).cumsum(0), (0, 0, 1, 0))  # [L+1, S], d_1..d_i
+    drafted = F.pad((in_drafts[:, None] == torch.arange(S, device=ids.device)).cumsum(0), (0, 0, 1, 0))  # [L+1, S]
     count = in_output.bincount(minlength=S) + drafted
     seen = (in_prompt.bincount(minlength=S) > 0) | (count > 0)
     z = logits[:, ids]

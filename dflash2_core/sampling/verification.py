@@ -55,8 +55,8 @@ def verify_sampled(proposal: Proposal, probs: Tensor, streams: RandomStreams, po
 def draw(probs: Tensor, uniforms: Tensor) -> Tensor:
     """Inverse CDF: probs [.., V] float >= 0, not necessarily of sum 1, uniforms [..] in [0, 1) -> ids [..] int64.
 
-    Sums in float64. An id without probability is never drawn, not even where rounding lifts u * total to the total, or
-    where a device's parallel sum is not monotone. A row that is NaN or without mass gives -1.
+    Sums in float64. An id without probability is never drawn, not even where a device's parallel sum moves by an ulp at
+    it, or where u * total reaches the total. A row that is NaN or without mass gives -1.
     """
     sums = probs.cumsum(-1, dtype=torch.float64)
     cdf = sums.masked_fill(~(probs > 0), 0)

@@ -1,8 +1,10 @@
 """The decode loop: draft, verify, commit. One request at a time."""
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from operator import index
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,6 +28,8 @@ from dflash2_core.transformers_engine.requests import Chunk, Completion, Request
 from dflash2_core.transformers_engine.target import Target
 
 Prompt = str | Sequence[int]
+
+NOT_FINITE = "drafter output not finite"
 
 
 class LowAcceptanceWarning(UserWarning):
@@ -53,7 +57,7 @@ class TransformersEngine:
         if drafter is not None:
             own = {name for name, _ in drafter.named_parameters()}
             require_fit(drafter.config, _facts(target), own=own)
-            target.tap(drafter.config.target_layer_ids if self.num_drafts else ())
+        self._taps = drafter.config.target_layer_ids if drafter is not None and self.num_drafts else ()
 
     @classmethod
     def from_pretrained(
@@ -108,15 +112,17 @@ class TransformersEngine:
         cache = self.target.new_cache()
         context = self._new_context()
         verdict = self._prefill(request, cache, context)
-        yield request.chunk(request.commit([_next_token(verdict)]))
+        chunk = request.chunk(request.commit([_next_token(verdict)]))
         while request.finish_reason is None:
-            yield request.chunk(self._cycle(request, cache, context))
+            yield chunk
+            chunk = request.chunk(self._cycle(request, cache, context))
         self._warn_of_low_acceptance(request.stats)
+        yield chunk
 
     @torch.inference_mode()
     def _prefill(self, request: Request, cache: RollbackCache, context: DrafterContext | None) -> Verdict:
         ids = torch.tensor([request.prompt], device=self.target.device)
-        logits, taps = self.target.forward(ids, cache, rows=1)
+        logits, taps = self.target.forward(ids, cache, rows=1, taps=self._taps)
         if context is not None and taps is not None:
             context.append(taps, [len(request.prompt)])
         return self._verify(request, _no_drafts(ids), logits)
@@ -127,14 +133,16 @@ class TransformersEngine:
         position = cache.length
         proposal, skip_reason = self._propose(request, context, anchor)
         block = torch.cat((anchor[:, None], proposal.tokens), dim=1)
-        logits, taps = self.target.forward(block, cache, rows=block.shape[1])
+        logits, taps = self.target.forward(block, cache, rows=block.shape[1], taps=self._taps)
         verdict = self._verify(request, proposal, logits)
         drafts, drafted, n, token = _to_host(proposal, verdict)
-        kept = request.commit([*drafts[:n], token])
+        kept = request.commit(drafts[:n])
+        if request.finish_reason is None:
+            kept += request.commit([_checked(token)])
         if drafted:
             request.stats.record(drafted, n, len(kept))
         else:
-            request.stats.skip(skip_reason or "drafter output not finite")
+            request.stats.skip(skip_reason or NOT_FINITE)
         if request.finish_reason is None:
             cache.rollback(position + len(kept))
             if context is not None and taps is not None:
@@ -146,6 +154,8 @@ class TransformersEngine:
         asked, reason = self._drafts_to_ask(request)
         if not asked or context is None or self.drafter is None:
             return _no_drafts(anchor), reason
+        if not context.healthy[0]:
+            return _no_drafts(anchor), NOT_FINITE
         greedy = request.params.is_greedy
         proposal = self.drafter.propose(
             context,
@@ -170,12 +180,18 @@ class TransformersEngine:
         return min(self.num_drafts, request.remaining - 1, room), "last token of the budget"
 
     def _verify(self, request: Request, proposal: Proposal, logits: Tensor) -> Verdict:
-        params, history = request.params, {"prompts": [request.prompt], "outputs": [request.output]}
+        params = request.params
+        history: dict[str, Any] = {
+            "prompts": [request.prompt],
+            "outputs": [request.output],
+            "drafts": proposal.tokens,
+            "lengths": _drafts_before_an_end(proposal, request.stop_ids),
+        }
         if params.is_greedy:
             if params.rewrites_logits:
-                logits = processed_logits(logits, [params], drafts=proposal.tokens, **history)
+                logits = processed_logits(logits, [params], **history)
             return verify_greedy(proposal, logits)
-        p = target_distribution(logits, [params], drafts=proposal.tokens, **history)
+        p = target_distribution(logits, [params], **history)
         anchor_position = len(request.prompt) + len(request.output) - 1
         return verify_sampled(proposal, p, RandomStreams(request.seed), torch.tensor([anchor_position], device=p.device))
 
@@ -220,7 +236,10 @@ class TransformersEngine:
                 raise SamplingError("a text prompt needs the target's tokenizer, and this engine was built without one")
             ids = list(self.target.tokenizer(prompt)["input_ids"])
         else:
-            ids = [int(token) for token in prompt]
+            try:
+                ids = [index(token) for token in prompt]
+            except TypeError:
+                raise SamplingError(f"a prompt is text or token ids; this one is {prompt!r:.80}") from None
         if not ids:
             raise SamplingError("the prompt is empty: give at least one token")
         outside = [token for token in ids if not 0 <= token < self.target.vocab_size]
@@ -230,16 +249,17 @@ class TransformersEngine:
 
     def _warn_of_low_acceptance(self, stats: AcceptanceStats) -> None:
         self._acceptance = AcceptanceStats.total((self._acceptance, stats))
-        seen = self._acceptance
-        if self._warned or seen.num_cycles < self.CYCLES_BEFORE_WARNING:
+        broken = self._acceptance.skipped[NOT_FINITE]
+        cycles, committed = self._acceptance.num_cycles + broken, self._acceptance.num_committed + broken
+        if self._warned or cycles < self.CYCLES_BEFORE_WARNING:
             return
-        if seen.mean_acceptance_length < self.ACCEPTANCE_FLOOR:
+        if committed < self.ACCEPTANCE_FLOOR * cycles:
             self._warned = True
             warnings.warn(
-                f"the target accepts hardly any drafts: {seen.mean_acceptance_length:.2f} tokens per cycle over "
-                f"{seen.num_cycles} cycles, {self.ACCEPTANCE_FLOOR} is the least that pays. Usual causes: a drafter made for "
-                "another target or another version of it, a chat template or thinking mode it was not trained on, wrong "
-                "taps, quantised target weights, a high temperature.",
+                f"the target accepts hardly any drafts: {committed / cycles:.2f} tokens per cycle over {cycles} cycles, "
+                f"{self.ACCEPTANCE_FLOOR} is the least that pays. Usual causes: a drafter made for another target or another "
+                "version of it, a chat template or thinking mode it was not trained on, wrong taps, quantised target "
+                f"weights, a high temperature, numbers that overflow the dtype ({broken} cycles had non-finite ones).",
                 LowAcceptanceWarning,
                 stacklevel=3,
             )
@@ -276,6 +296,12 @@ def _drafts_per_cycle(drafter: Drafter | None, block_size: int | None) -> int:
     return block_size - 1
 
 
+def _drafts_before_an_end(proposal: Proposal, stop_ids: Collection[int]) -> Tensor:
+    """[B] int64. Rows past a draft that ends the text are for nobody: plain decoding shows no option such a history."""
+    ends = torch.isin(proposal.tokens, torch.tensor(sorted(stop_ids), dtype=torch.int64, device=proposal.tokens.device))
+    return torch.minimum(proposal.lengths, (~ends).long().cumprod(-1).sum(-1))
+
+
 def _no_drafts(like: Tensor) -> Proposal:
     return Proposal(tokens=like.new_zeros(1, 0), lengths=like.new_zeros(1))
 
@@ -288,7 +314,7 @@ def _to_host(proposal: Proposal, verdict: Verdict) -> tuple[list[int], int, int,
     """drafts, their number, n, next token: all that the host needs of one cycle, in one transfer."""
     parts = (proposal.tokens[0], proposal.lengths, verdict.num_accepted, verdict.next_token)
     *drafts, drafted, n, token = torch.cat(parts).tolist()
-    return drafts, drafted, n, _checked(token)
+    return drafts, drafted, n, token
 
 
 def _checked(token: int) -> int:
@@ -302,7 +328,7 @@ def _checked(token: int) -> int:
 def _as_many(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
     if isinstance(prompts, str):
         return [prompts]
-    items = list(prompts)
+    items: list[Any] = prompts.tolist() if hasattr(prompts, "tolist") else list(prompts)
     if items and all(isinstance(item, int) for item in items):
         return [items]
     return items

@@ -55,7 +55,7 @@ class Request:
 
     def __post_init__(self) -> None:
         ends = () if self.params.ignore_eos else self.eos_token_ids
-        self._stop_ids = frozenset(ends) | frozenset(self.params.stop_token_ids)
+        self.stop_ids = frozenset(ends) | frozenset(self.params.stop_token_ids) | self._special_stops()
         self.detokenizer = Detokenizer(self.tokenizer, self.params.stop)
         self.seed = secrets.randbits(63) if self.params.seed is None else self.params.seed
 
@@ -79,13 +79,18 @@ class Request:
             kept.append(token)
             self.output.append(token)
             stopped = self.detokenizer.push(token)
-            if token in self._stop_ids or stopped:
+            if token in self.stop_ids or stopped:
                 self.finish_reason = "stop"
             elif self.remaining <= 0:
                 self.finish_reason = "length"
             if self.finish_reason is not None:
                 break
         return kept
+
+    def _special_stops(self) -> frozenset[int]:
+        """Stop strings that are special tokens: those leave no text in which they could be found."""
+        special = set(self.params.stop) & set(getattr(self.tokenizer, "all_special_tokens", ()))
+        return frozenset(self.tokenizer.convert_tokens_to_ids(sorted(special))) if self.tokenizer and special else frozenset()
 
     def chunk(self, kept: list[int]) -> Chunk:
         """The piece of stream that these newly committed ids make."""

@@ -8,12 +8,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from dflash2_core.errors import CheckpointError, CompatibilityError
 from dflash2_core.transformers_engine.cache import RollbackCache
 
-STATEFUL_LAYERS = ("linear_attention", "mamba", "recurrent", "conv", "chunked_attention")
+ORDINARY_LAYERS = ("full_attention", "sliding_attention")
 
 
 class Target:
@@ -49,19 +56,27 @@ class Target:
         if not (path / "config.json").is_file():
             raise CheckpointError(f"no target model at {path}: expected a folder with a config.json")
         device = _device(device)
+        local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
         try:
-            AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
-            model = AutoModelForCausalLM.from_pretrained(
+            config = AutoConfig.from_pretrained(path, **local)
+            _refuse_drafter(config, path)
+            model, loaded = AutoModelForCausalLM.from_pretrained(
                 path,
+                config=config,
                 dtype=_dtype(dtype, device),
-                local_files_only=True,
-                trust_remote_code=False,
                 use_safetensors=True,
+                output_loading_info=True,
+                **local,
             )
-            tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+            tokenizer = AutoTokenizer.from_pretrained(path, **local)
         except (OSError, ValueError, KeyError, RuntimeError) as error:
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise CheckpointError(f"{path} could not be loaded as a causal language model: {reason}") from error
+        if missing := sorted(loaded["missing_keys"]):
+            raise CheckpointError(
+                f"{path} lacks {len(missing)} of the weights of a {type(model).__name__}, {missing[0]} first: "
+                "they would be random. Copy the whole checkpoint"
+            )
         return cls(model.to(device), tokenizer)
 
     @property
@@ -104,7 +119,9 @@ class Target:
         return logits
 
     def tap(self, layer_ids: Sequence[int]) -> None:
-        """From now on `forward` returns the outputs of these layers, in this order. Empty: no more taps."""
+        """Keep the outputs of these layers, and of no others, in each pass from now on. Empty: none."""
+        if tuple(layer_ids) == self._taps:
+            return
         for hook in self._hooks:
             hook.remove()
         self._taps = tuple(layer_ids)
@@ -121,13 +138,17 @@ class Target:
         return RollbackCache()
 
     @torch.inference_mode()
-    def forward(self, ids: Tensor, cache: RollbackCache, *, rows: int) -> tuple[Tensor, Tensor | None]:
+    def forward(
+        self, ids: Tensor, cache: RollbackCache, *, rows: int, taps: Sequence[int] = ()
+    ) -> tuple[Tensor, Tensor | None]:
         """One pass over new tokens; the cache grows by them.
 
         ids    [1, T] int64
         rows   logits are computed for the last `rows` positions only
+        taps   layers whose outputs are wanted, in this order; asked in each pass, since engines may share a target
         Returns logits [1, rows, V] and, if there are taps, their features [1, T, n_taps * H].
         """
+        self.tap(taps)
         start = cache.length
         positions = torch.arange(start, start + ids.shape[1], device=ids.device)[None]
         output = self.model(
@@ -138,11 +159,18 @@ class Target:
             **{self._cache_argument: cache},
         )
         logits = output.logits[..., : self.vocab_size]
-        if not self._taps:
+        if not taps:
             return logits, None
-        features = torch.cat([self._tapped[i] for i in self._taps], dim=-1)
+        features = torch.cat([self._tapped[i] for i in taps], dim=-1)
         self._tapped.clear()
         return logits, features
+
+
+def _refuse_drafter(config: PretrainedConfig, path: Path) -> None:
+    architectures = getattr(config, "architectures", None) or ()
+    drafters = [name for name in architectures if "DFlash" in name]
+    if drafters:
+        raise CheckpointError(f"{path} holds a drafter ({drafters[0]}), not a target: give the model it was trained for")
 
 
 def _device(name: str) -> str:
@@ -167,18 +195,21 @@ def _dtype(dtype: str | torch.dtype, device: str) -> str | torch.dtype:
 
 
 def _decoder_layers(model: PreTrainedModel) -> nn.ModuleList:
-    layers = getattr(model.get_decoder(), "layers", None)
-    if not isinstance(layers, nn.ModuleList):
+    decoder = model.get_decoder()
+    lists = [getattr(decoder, "layers", None), *decoder.children()]  # most name it so; GPT-2 and others do not
+    depth = model.config.get_text_config().num_hidden_layers
+    layers = next((found for found in lists if isinstance(found, nn.ModuleList) and len(found) == depth), None)
+    if layers is None:
         raise CompatibilityError(f"{type(model).__name__} cannot be a target here: no list of decoder layers was found to tap")
     return layers
 
 
 def _refuse_stateful(model: PreTrainedModel) -> None:
     config = model.config.get_text_config()
-    kinds = [kind for kind in getattr(config, "layer_types", None) or () if kind in STATEFUL_LAYERS]
+    kinds = [kind for kind in getattr(config, "layer_types", None) or () if kind not in ORDINARY_LAYERS]
     if kinds or getattr(model, "_is_stateful", False):
         kind = kinds[0] if kinds else "recurrent state"
         raise CompatibilityError(
-            f"{type(model).__name__} has layers of the kind {kind!r}, whose state cannot be rolled back to the accepted "
-            "tokens; this engine takes targets with an ordinary key-value cache only"
+            f"{type(model).__name__} has layers of the kind {kind!r}, whose state this engine cannot roll back to the "
+            f"accepted tokens; it takes targets with an ordinary key-value cache only: {' and '.join(ORDINARY_LAYERS)}"
         )

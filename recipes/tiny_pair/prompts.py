@@ -3,6 +3,7 @@
 import argparse
 import json
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from recipes.tiny_pair.corpus import DOMAINS, IM_START, Domain, Split, documents
 
 HELDOUT_PER_DOMAIN = 70
+TRAINING: dict[Domain, int] = {"code": 1800, "docs": 1800, "arithmetic": 2000}
 
 
 def cut_prompts(
@@ -37,23 +39,27 @@ def cut_prompts(
 
 
 def _line_start(text: str, rng: random.Random) -> int:
-    starts = [index + 1 for index, character in enumerate(text[:-400]) if character == "\n" and not text[index + 1].isspace()]
+    starts = [match.end() for match in re.finditer(r"\n(?=\S)", text[:-400])]
     return rng.choice(starts) if starts else 0
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tokenizer", type=Path, default=Path("runs/tiny_pair/target"))
-    parser.add_argument("--output", type=Path, default=Path("dflash2_core/assets/tiny_pair/prompts.json"))
+    parser.add_argument("--heldout", type=Path, default=Path("runs/tiny_pair/prompts.json"))
+    parser.add_argument("--training", type=Path, default=Path("runs/tiny_pair/training_prompts.jsonl"))
     arguments = parser.parse_args()
     tokenizer = AutoTokenizer.from_pretrained(arguments.tokenizer)
-    prompts = [
+    heldout = [
         {"domain": domain, "text": text}
         for domain in DOMAINS
         for text in cut_prompts(tokenizer, domain, "heldout", HELDOUT_PER_DOMAIN, (1, 200), seed=0)
     ]
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(json.dumps(prompts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    arguments.heldout.write_text(json.dumps(heldout, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    with arguments.training.open("w", encoding="utf-8") as file:
+        for domain, count in TRAINING.items():
+            for text in cut_prompts(tokenizer, domain, "train", count, (8, 160), seed=1):
+                file.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -89,8 +89,8 @@ GAMES = {
     ),
     "penalties, argmax": candidate_game(10, params=sampling(repetition_penalty=2.0), argmax=True),
     "logits processor": candidate_game(11, params=sampling(logits_processor=never_the_last_id_again)),
-    "greedy row, sampled proposal": candidate_game(12, params=SamplingParams()),
-    "greedy row, argmax proposal": candidate_game(12, params=SamplingParams(), argmax=True),
+    "greedy row, sampled proposal": candidate_game(15, params=SamplingParams()),
+    "greedy row, argmax proposal": candidate_game(15, params=SamplingParams(), argmax=True),
     "no drafts": candidate_game(13, length=0),
     "1 draft of 3": candidate_game(13, length=1),
     "2 drafts of 3": full_game(13, length=2),
@@ -132,7 +132,7 @@ def test_the_measured_pieces_foretell_the_code_at_random_draws(name: str) -> Non
 
 
 def test_pieces_finds_every_step() -> None:
-    steps = torch.tensor([[0.1, 0.35, 0.351, 0.9], [0.2, 0.3, 0.31, 1.0]]).double()
+    steps = torch.tensor([[0.1, 0.35, 0.351, 0.9], [0.2, 0.3, 0.31, 1.0]], dtype=torch.float64)
     item, start, end, outcome = pieces(lambda i, u: (u[:, None] >= steps[i]).sum(-1), torch.zeros(2), torch.ones(2))
     assert item.tolist() == [0] * 5 + [1] * 4
     assert start.tolist() == [0, *steps[0].tolist(), 0, *steps[1, :3].tolist()]

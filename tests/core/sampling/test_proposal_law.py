@@ -102,8 +102,8 @@ def test_q_of_another_temperature_breaks_the_law(game: WalkGame) -> None:
 
 
 # One draft over two near-equal ids, and more than one id with p > q, or shared noise could not show.
-P = torch.tensor([0.4, 0.3, 0.2, 0.1]).double()
-Q = torch.tensor([0.3, 0.1, 0.3, 0.3]).double()
+P = torch.tensor([0.4, 0.3, 0.2, 0.1], dtype=torch.float64)
+Q = torch.tensor([0.3, 0.1, 0.3, 0.3], dtype=torch.float64)
 
 
 def emitted_counts(streams: RandomStreams, position: int = 7) -> Tensor:

@@ -53,7 +53,10 @@ def test_every_loss_equals_brute_force(tables: dict[str, torch.Tensor]) -> None:
         for i in range(L):
             label, before = int(t["labels"][r, i]), t["predecessors"][r, i]
             assert unary[r, i].item() == pytest.approx(-t["logits"][r, i].log_softmax(-1)[label].item(), abs=1e-5)
-            S = {b: (t["logits"][r, i, b] + (t["A"][before] * t["gate"][r, i]) @ t["B"][b]).item() for b in candidates[r, i].tolist()}
+            S = {
+                b: (t["logits"][r, i, b] + (t["A"][before] * t["gate"][r, i]) @ t["B"][b]).item()
+                for b in candidates[r, i].tolist()
+            }
             total = sum(math.exp(s) for s in S.values())
             expected = math.log(total) - S[label] if label in S else math.inf
             assert selector[r, i].item() == pytest.approx(expected, abs=1e-4)

@@ -1,0 +1,55 @@
+"""A toy target, prompts for it, and what it writes alone."""
+
+import random
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from dflash2_core import Completion, SamplingParams, TransformersEngine
+from dflash2_core.transformers_engine import Target
+from tests.core.toys import EOS, toy_target
+
+NEW = 24
+Processor = Callable[[Tensor, Tensor], Tensor]
+
+
+def random_prompt(length: int, seed: int) -> list[int]:
+    return random.Random(seed).choices(range(EOS - 1), k=length)
+
+
+def complete(engine: TransformersEngine, prompt: Sequence[int], **options: object) -> Completion:
+    """One prompt, with the options of SamplingParams; greedy and past every end of sequence unless they say otherwise."""
+    params = SamplingParams(**{"max_new_tokens": NEW, "ignore_eos": True} | options)  # type: ignore[arg-type]
+    (completion,) = engine.generate([list(prompt)], params)
+    return completion
+
+
+def dictation(prompt: Sequence[int], text: Sequence[int]) -> Processor:
+    """A logits processor under which any target writes this text after this prompt, then id 0 for ever."""
+
+    def dictate(history: Tensor, logits: Tensor) -> Tensor:
+        at = len(history) - len(prompt)
+        forced = torch.full_like(logits, -torch.inf)
+        forced[text[at] if at < len(text) else 0] = 0.0
+        return forced
+
+    return dictate
+
+
+@pytest.fixture(scope="session")
+def target() -> Target:
+    return toy_target()
+
+
+@pytest.fixture(scope="session")
+def plain(target: Target) -> TransformersEngine:
+    return TransformersEngine(target)
+
+
+@pytest.fixture(scope="session")
+def written(plain: TransformersEngine) -> list[tuple[list[int], list[int]]]:
+    """56 prompts of 1 to 200 ids, and the NEW ids that the toy target writes alone after each."""
+    prompts = [random_prompt(1 + 199 * i // 55, seed=i) for i in range(56)]
+    return [(prompt, complete(plain, prompt).token_ids) for prompt in prompts]

@@ -1,0 +1,251 @@
+"""At temperature 0 the engine writes, id for id, what the target writes alone: whatever the drafter, whatever the block."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from transformers import AutoTokenizer
+
+from dflash2_core import AcceptanceStats, Completion, Drafter, Proposal, TransformersEngine, Verdict, load_drafter
+from dflash2_core.assets import held_out_prompts, tiny_pair
+from dflash2_core.transformers_engine import Target, engine
+from dflash2_core.transformers_engine.cache import RollbackCache
+from tests.core.toys import VOCABULARY, ScriptedDrafter, always_wrong, drafter_config, oracle, random_drafter, toy_target
+from tests.core.transformers_engine.conftest import NEW, complete, random_prompt
+
+BLOCKS = range(2, 9)
+Written = list[tuple[list[int], list[int]]]
+
+
+def scripted(prompt: list[int], text: list[int], right: list[bool]) -> ScriptedDrafter:
+    """Drafts the target's own id where `right` says so, and another elsewhere."""
+    drafter = ScriptedDrafter(drafter_config())
+    drafter.script = {len(prompt) + i: token if right[i] else (token + 1) % VOCABULARY for i, token in enumerate(text)}
+    return drafter
+
+
+def cycles(right: list[bool], block_size: int) -> tuple[int, int, int]:
+    """Target passes after the prefill, drafts made and drafts kept, for a text of which the drafter knows these ids."""
+    done, passes, drafted, kept = 1, 0, 0, 0
+    while done < len(right):
+        asked = min(block_size - 1, len(right) - done - 1)
+        run = next((k for k in range(asked) if not right[done + k]), asked)
+        done, passes, drafted, kept = done + run + 1, passes + 1, drafted + asked, kept + run
+    return passes, drafted, kept
+
+
+def assert_identical(drafter: Drafter, target: Target, prompt: list[int], text: list[int], block_size: int) -> AcceptanceStats:
+    completion = complete(TransformersEngine(target, drafter, block_size=block_size), prompt, max_new_tokens=len(text))
+    assert completion.token_ids == text
+    assert completion.finish_reason == "length"
+    assert completion.stats.num_drafted > 0 or len(text) < 3
+    return completion.stats
+
+
+def block_of(i: int) -> int:
+    return BLOCKS[i % len(BLOCKS)]
+
+
+# --- toys --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_prompts_and_texts_are_worth_comparing(written: Written) -> None:
+    lengths = [len(prompt) for prompt, _ in written]
+    assert (min(lengths), max(lengths)) == (1, 200)
+    assert len(lengths) >= 56
+    assert all(len(text) == NEW for _, text in written)
+    assert len({tuple(text) for _, text in written}) == len(written)
+    assert sum(len(set(text)) for _, text in written) / len(written) > 5, "the toy repeats one id: it proves nothing"
+
+
+def test_with_a_random_drafter(target: Target, written: Written) -> None:
+    drafter = random_drafter(seed=2, layer_windows=(12, 12))
+    stats = [assert_identical(drafter, target, *pair, block_of(i)) for i, pair in enumerate(written)]
+    total = AcceptanceStats.total(stats)
+    assert 0 < total.num_accepted < total.num_drafted
+
+
+def test_with_an_oracle_in_as_few_passes_as_there_can_be(target: Target, written: Written) -> None:
+    for i, (prompt, text) in enumerate(written):
+        stats = assert_identical(oracle(prompt, text), target, prompt, text, block_of(i))
+        assert stats.num_target_passes == -(-(NEW - 1) // block_of(i))
+        assert stats.num_accepted == stats.num_drafted
+
+
+def test_with_a_drafter_that_is_always_wrong_in_one_pass_a_token(target: Target, written: Written) -> None:
+    for i, (prompt, text) in enumerate(written):
+        stats = assert_identical(always_wrong(prompt, text), target, prompt, text, block_of(i))
+        assert stats.num_cycles == NEW - 2
+        assert stats.skipped == {"last token of the budget": 1}
+        assert stats.num_accepted == 0
+        assert stats.mean_acceptance_length == 1.0
+
+
+def test_with_a_drafter_that_is_partly_right(target: Target, written: Written) -> None:
+    for i, (prompt, text) in enumerate(written):
+        right = [(k * (i + 3)) % 5 != 1 for k in range(NEW)]
+        stats = assert_identical(scripted(prompt, text, right), target, prompt, text, block_of(i))
+        assert (stats.num_target_passes, stats.num_drafted, stats.num_accepted) == cycles(right, block_of(i))
+        assert 0 < stats.num_accepted < stats.num_drafted
+
+
+@settings(max_examples=40)
+@given(
+    st.integers(1, 6),
+    st.integers(0, 1000),
+    st.integers(2, 8),
+    st.lists(st.booleans(), min_size=1, max_size=20),
+)
+def test_any_mistakes_at_any_place_of_any_block(length: int, seed: int, block_size: int, right: list[bool]) -> None:
+    target = _TARGET
+    prompt = random_prompt(length, seed)
+    text = complete(TransformersEngine(target), prompt, max_new_tokens=len(right)).token_ids
+    stats = assert_identical(scripted(prompt, text, right), target, prompt, text, block_size)
+    assert (stats.num_target_passes, stats.num_drafted, stats.num_accepted) == cycles(right, block_size)
+
+
+_TARGET = toy_target()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_with_random_drafters_of_both_versions_and_any_number_of_layers(version: int, target: Target, written: Written) -> None:
+    for layers in (1, 3):
+        drafter = random_drafter(seed=layers, version=version, num_hidden_layers=layers, layer_windows=(4,) * layers)
+        for prompt, text in written[10:40:12]:
+            assert_identical(drafter, target, prompt, text, 8)
+
+
+def test_requests_one_after_the_other_do_not_touch_each_other(target: Target, written: Written) -> None:
+    runner = TransformersEngine(target, random_drafter(seed=2, layer_windows=(12, 12)))
+    for prompt, text in (written[50], written[0], written[50], written[20]):
+        assert complete(runner, prompt).token_ids == text
+
+
+def test_streams_that_take_turns_do_not_touch_each_other(target: Target, written: Written) -> None:
+    """Two engines on one target, with different taps, and a plain one: each pass asks for its own."""
+    engines = [
+        TransformersEngine(target, random_drafter(seed=2, layer_windows=(12, 12))),
+        TransformersEngine(target, random_drafter(seed=3, target_layer_ids=(1, 3))),
+        TransformersEngine(target),
+    ]
+    alone = [complete(runner, written[5][0]) for runner in engines]
+    params = engine.SamplingParams(max_new_tokens=NEW, ignore_eos=True)
+    streams = [runner.stream(written[5][0], params) for runner in engines]
+    completions: list[Completion | None] = [None] * 3
+    while not all(completions):
+        for i, stream in enumerate(streams):
+            chunk = next(stream, None)
+            if chunk is not None and chunk.completion is not None:
+                completions[i] = chunk.completion
+    for together, apart in zip(completions, alone, strict=True):
+        assert together is not None
+        assert together.token_ids == apart.token_ids == written[5][1]
+        assert together.stats == apart.stats
+    assert alone[0].stats.num_drafted > 0
+    assert alone[1].stats.num_drafted > 0
+
+
+def test_an_abandoned_stream_leaves_nothing_behind(target: Target, written: Written) -> None:
+    runner = TransformersEngine(target, random_drafter(seed=2, layer_windows=(12, 12)))
+    stream = runner.stream(written[30][0], engine.SamplingParams(max_new_tokens=NEW, ignore_eos=True))
+    next(stream)
+    next(stream)
+    stream.close()
+    assert complete(runner, written[5][0]).token_ids == written[5][1]
+
+
+# --- mutants -----------------------------------------------------------------------------------------------------------
+
+
+def accepts_one_more(proposal: Proposal, logits: Tensor) -> Verdict:
+    verdict = verify(proposal, logits)
+    n = torch.minimum(verdict.num_accepted + 1, proposal.lengths)
+    return Verdict(num_accepted=n, next_token=logits.argmax(-1).gather(1, n[:, None])[:, 0])
+
+
+def bonus_from_the_first_row(proposal: Proposal, logits: Tensor) -> Verdict:
+    verdict = verify(proposal, logits)
+    return Verdict(num_accepted=verdict.num_accepted, next_token=logits.argmax(-1)[:, 0])
+
+
+def judged_by_the_row_before(proposal: Proposal, logits: Tensor) -> Verdict:
+    return verify(proposal, logits.roll(1, dims=1))
+
+
+def never_rolled_back(self: RollbackCache, length: int) -> None:
+    pass
+
+
+def rolled_back_one_too_far(self: RollbackCache, length: int) -> None:
+    rollback(self, length - 1)
+
+
+verify, rollback = engine.verify_greedy, RollbackCache.rollback
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "mutant"),
+    [
+        (engine, "verify_greedy", accepts_one_more),
+        (engine, "verify_greedy", bonus_from_the_first_row),
+        (engine, "verify_greedy", judged_by_the_row_before),
+        (RollbackCache, "rollback", never_rolled_back),
+        (RollbackCache, "rollback", rolled_back_one_too_far),
+    ],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_an_engine_that_is_not_lossless_is_caught(
+    place: object, name: str, mutant: Callable[..., object], target: Target, written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompt, text = written[20]
+    drafter = scripted(prompt, text, [k % 4 != 1 for k in range(NEW)])
+    assert_identical(drafter, target, prompt, text, 8)
+    monkeypatch.setattr(place, name, mutant)
+    with pytest.raises(AssertionError):
+        assert_identical(drafter, target, prompt, text, 8)
+
+
+# --- the trained pair --------------------------------------------------------------------------------------------------
+
+TRAINED_NEW = 32
+
+
+@dataclass
+class Pair:
+    target: Target
+    drafter: Drafter
+    prompts: list[list[int]]
+    texts: list[list[int]]
+
+
+@pytest.fixture(scope="module")
+def pair() -> Pair:
+    """The embedded pair in float32, at least 200 held-out prompts of 1 to 200 ids, and what the target writes alone."""
+    target = Target.from_pretrained(tiny_pair().target, dtype=torch.float32, device="cpu")
+    tokenizer = AutoTokenizer.from_pretrained(tiny_pair().target)
+    encoded = [tokenizer(prompt["text"])["input_ids"] for prompt in held_out_prompts()]
+    prompts = [ids[: 1 + 199 * i // (len(encoded) - 1)] for i, ids in enumerate(encoded)]
+    alone = TransformersEngine(target)
+    texts = [complete(alone, prompt, max_new_tokens=TRAINED_NEW).token_ids for prompt in prompts]
+    return Pair(target, load_drafter(tiny_pair().drafter, dtype=torch.float32), prompts, texts)
+
+
+def test_the_trained_pair_on_held_out_prompts(pair: Pair) -> None:
+    by_block: dict[int, list[AcceptanceStats]] = {block_size: [] for block_size in BLOCKS}
+    for i, (prompt, text) in enumerate(zip(pair.prompts, pair.texts, strict=True)):
+        by_block[block_of(i)].append(assert_identical(pair.drafter, pair.target, prompt, text, block_of(i)))
+    assert len(pair.prompts) >= 200
+    assert min(map(len, pair.prompts)) == 1
+    assert max(map(len, pair.prompts)) > 100, "prompts past the drafter's window are the ones that can go wrong"
+    totals = {block_size: AcceptanceStats.total(parts) for block_size, parts in by_block.items()}
+    shown = json.dumps({block_size: round(total.mean_acceptance_length, 2) for block_size, total in totals.items()})
+    assert totals[8].mean_acceptance_length > 2, shown
+    assert AcceptanceStats.total(totals.values()).mean_acceptance_length > 2, shown
+    for block_size, total in totals.items():
+        assert 1.3 < total.mean_acceptance_length <= block_size, shown
+        assert len(total.accepted_per_position) == block_size - 1
