@@ -40,6 +40,7 @@ def train(
     mask_token_id: Annotated[int | None, typer.Option(help="Default: the tokenizer's mask token.")] = None,
     freeze: Annotated[list[str] | None, typer.Option(help="selector, convolution: left off. May be repeated.")] = None,
     temperatures: Annotated[str, typer.Option(help="Of the responses, dealt out in turn.")] = "0,0.7,1",
+    responses: Annotated[Path | None, typer.Option(help="Folder that keeps them, for other runs too. Default: OUTPUT.")] = None,
     max_new_tokens: Annotated[int, typer.Option(help="Of each response.")] = 256,
     documents: Annotated[int, typer.Option(help="Documents a step.")] = 8,
     anchors: Annotated[int, typer.Option(help="Blocks drawn from each document.")] = 32,
@@ -101,15 +102,14 @@ def train(
     model = Target.from_pretrained(target, dtype=dtype, device=device)
     drafter = new_drafter(config_for(model, shape), seed).to(model.device)
     keep_as_it_began(drafter, parts)
-    texts = _documents(model, drawn, output / "documents.safetensors", console)
+    kept_in = responses or output
+    texts = _documents(model, drawn, kept_in / "documents.safetensors", console)
     measured: list[Document] = []
     if heldout is not None:
         greedy = Responses(prompts=heldout, temperatures=(0.0,), **answers)
-        measured = _documents(model, greedy, output / "heldout.safetensors", console)
-    num_parameters = sum(p.numel() for p in drafter.parameters())
-    console.print(
-        f"{num_parameters:,} parameters · {sum(len(t.tokens) - t.prompt_length for t in texts):,} tokens to learn from"
-    )
+        measured = _documents(model, greedy, kept_in / "heldout.safetensors", console)
+    num_tokens = sum(len(text.tokens) - text.prompt_length for text in texts)
+    console.print(f"{drafter.config.num_parameters:,} parameters · {num_tokens:,} tokens to learn from")
 
     with _bar(console) as bar:
         task = bar.add_task("training", total=1.0)

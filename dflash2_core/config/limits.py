@@ -78,14 +78,17 @@ def _version_problems(config: "DrafterConfig") -> Iterator[str]:
 
 
 def _size_problems(config: "DrafterConfig") -> Iterator[str]:
-    for name in SIZES:
-        value = None if name == "sliding_window" else getattr(config, name)
-        if name == "sliding_window" or (value is None and name in OPTIONAL_SIZES):
-            continue
-        try:
-            size(name)(value)
-        except ValueError as error:
-            yield f"{name}: {error}"
+    for name in [name for name in SIZES if name != "sliding_window"]:
+        value = getattr(config, name)
+        if value is not None or name not in OPTIONAL_SIZES:
+            yield from _out_of_range(name, value)
+
+
+def _out_of_range(name: str, value: object) -> Iterator[str]:
+    try:
+        size(name)(value)
+    except ValueError as error:
+        yield f"{name}: {error}"
 
 
 def _tap_problems(config: "DrafterConfig") -> Iterator[str]:
@@ -116,10 +119,7 @@ def _layer_problems(config: "DrafterConfig") -> Iterator[str]:
     if len(windows) > 1:
         yield f"layer_windows holds {len(windows)} different windows: every layout has one for all sliding layers"
     for window in windows:
-        try:
-            size("sliding_window")(window)
-        except ValueError as error:
-            yield f"sliding_window: {error}"
+        yield from _out_of_range("sliding_window", window)
 
 
 def _token_problems(config: "DrafterConfig") -> Iterator[str]:

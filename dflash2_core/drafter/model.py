@@ -108,20 +108,25 @@ class Drafter(nn.Module):
         temperature  [B] float, 0 for greedy rows
         streams      the draws of the sampled rows; None: every row takes the argmax, q is one-hot
         Returns drafts for the lengths asked, except that a row with non-finite features, hidden states or logits gets 0.
+        Raises ValueError for more drafts than a block holds, or other rows than the context's.
         """
         asked = lengths.tolist() if isinstance(lengths, Tensor) else list(lengths)
-        L, B, device = max(asked), len(asked), anchors.device
+        L, B, device = max(asked, default=0), len(asked), anchors.device
+        if not 0 <= min(asked, default=0) <= L <= self.config.num_drafts:
+            raise ValueError(
+                f"drafts asked per row: {asked}; a block of {self.config.block_size} holds 0 to {self.config.num_drafts}"
+            )
         healthy = [n if ok else 0 for n, ok in zip(asked, context.healthy[:B], strict=True)]
         wanted = torch.tensor(healthy, device=device)
         if max(healthy) == 0:
             return Proposal(tokens=anchors.new_zeros(B, L), lengths=wanted)
         ids = anchors.new_full((B, L + 1), self.config.mask_token_id)
         ids[:, 0] = anchors
-        starts = torch.tensor(context.lengths[:B], device=device)
-        positions = starts[:, None] + torch.arange(L + 1, device=device)
+        known = torch.tensor(context.lengths[:B])[:, None] + torch.arange(L + 1)  # on the CPU, where draws are cheapest
+        positions = known.to(device, non_blocking=True)
         attend = context.attend(B, wanted + 1, L + 1)
         hidden = self.hidden(self.embed(ids, embed), positions, attend)[:, 1:]
-        uniforms = None if streams is None else streams.uniform(positions[:, 1:], "draft")
+        uniforms = None if streams is None else streams.uniform(known[:, 1:], "draft").to(device, non_blocking=True)
         return self._choose(hidden, self.logits(hidden, head), anchors, wanted, temperature, uniforms)
 
     def _choose(

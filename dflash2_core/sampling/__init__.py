@@ -1,6 +1,6 @@
 """From a target's logits to accepted tokens: parameters, the distribution p, random draws, lossless verification."""
 
-from dflash2_core.sampling.distribution import require_finite, target_distribution
+from dflash2_core.sampling.distribution import target_distribution
 from dflash2_core.sampling.params import LogitsProcessor, SamplingParams
 from dflash2_core.sampling.processing import processed_logits
 from dflash2_core.sampling.streams import Purpose, RandomStreams
@@ -14,7 +14,6 @@ __all__ = [
     "SamplingParams",
     "draw",
     "processed_logits",
-    "require_finite",
     "target_distribution",
     "verify_greedy",
     "verify_sampled",

@@ -27,15 +27,18 @@ def target_distribution(
     Order, as in vLLM: `processed_logits`, then temperature, min-p, top-k, top-p, softmax. Each filter sees what the one
     before it left, renormalised. Hugging Face applies min-p after top-p, so that there top-p counts a mass that min-p
     removes; with one of the two alone nothing differs.
-    At the edge of top-k and top-p the lowest of tied ids stay, so that never more than top_k remain. A greedy row
-    (temperature 0, top_k 1 or min_p 1) is one-hot at the lowest of its best ids. A row depends on its own inputs only.
+    At the edge of top-k and top-p the lowest of tied ids stay, so that never more than top_k remain (Hugging Face keeps
+    all that tie with the k-th). A greedy row (temperature 0, top_k 1 or min_p 1) is one-hot at the lowest of its best
+    ids. A row depends on its own inputs only.
 
     The other arguments are those of `processed_logits`. Rows past a row's length hold anything.
-    Raises SamplingError as it does, and for a row that is NaN, infinite or wholly forbidden. This waits for the device.
+    Raises SamplingError as it does, and where there is no p because the logits are NaN, infinite or all forbidden: at the
+    anchor, which is always judged. Further on p is NaN instead, since plain decoding may never come there; verification
+    that does ends with next_token = -1. This waits for the device.
     """
     z = processed_logits(logits, params, prompts=prompts, outputs=outputs, drafts=drafts, lengths=lengths)
     z = z.to(judged_dtype(z.dtype))
-    require_finite(z, lengths)
+    _require_finite(z[:, 0])
     greedy = [b for b, row in enumerate(params) if row.is_greedy]
     if len(greedy) == len(params):
         return _one_hot(z)
@@ -48,23 +51,22 @@ def target_distribution(
     return p
 
 
-def require_finite(logits: Tensor, lengths: Tensor | None = None) -> None:
-    """Raises SamplingError, naming the row, unless each judged row of logits [B, L+1, V] has a finite best logit."""
-    best = logits.amax(-1)
+def _require_finite(z: Tensor) -> None:
+    """z [B, V]"""
+    best = z.amax(-1)
     broken = ~best.isfinite()
-    if lengths is not None:
-        broken &= torch.arange(best.shape[1], device=best.device) <= lengths.to(best.device)[:, None]
     if bool(broken.any()):
-        b, i = broken.nonzero()[0].tolist()
+        b = int(broken.nonzero()[0])
         raise SamplingError(
-            f"Row {b} of the batch, position {i} of its block: the best of {logits.shape[-1]} logits is "
-            f"{best[b, i].item()}, so there is no distribution. nan or inf comes from the target (weights, or float16 "
-            "overflowing), -inf from a logit_bias or a logits processor that forbids every id."
+            f"Row {b} of the batch: the best of its {z.shape[-1]} logits is {best[b].item()}, so there is no distribution. "
+            "nan or inf comes from the target (weights, or float16 overflowing), -inf from a logit_bias or a logits "
+            "processor that forbids every id."
         )
 
 
 def _one_hot(z: Tensor) -> Tensor:
-    return torch.zeros_like(z).scatter_(-1, z.argmax(-1, keepdim=True), 1)
+    best, ids = z.max(-1, keepdim=True)
+    return torch.zeros_like(z).scatter_(-1, ids, 1).masked_fill(~best.isfinite(), torch.nan)
 
 
 def _sampling_distribution(z: Tensor, params: Sequence[SamplingParams]) -> Tensor:

@@ -31,8 +31,9 @@ def processed_logits(
     prompts  one a row, ids of the prompt
     outputs  one a row, ids emitted so far, the anchor included
     drafts   [B, L] int64, or one sequence of at most L ids a row
-    lengths  [B] int64, drafts per row; None: as many as `drafts` has. Rows past a row's length are left alone, as are
-             those after a draft that the logits processor forbids: verification never reaches them.
+    lengths  [B] int64, drafts per row (up to the first that ends the text, where the caller knows it); None: as many as
+             `drafts` has. Rows past a row's length are left alone, as are those after a draft that the logits processor
+             forbids: verification never reaches them.
 
     Order, as in vLLM: logit bias; repetition penalty over prompt and output (a positive logit is divided, a negative
     one multiplied); frequency and presence penalty over the output (subtracted per count, and once); logits processor.

@@ -16,7 +16,7 @@ from torch import Tensor
 Words = TypeVar("Words", npt.NDArray[np.int64], Tensor)
 
 _LOW = 0xFFFFFFFF
-_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)  # these two and the number of rounds as in the paper and in Random123
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _ROUNDS = 10
 

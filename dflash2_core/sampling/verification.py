@@ -41,12 +41,8 @@ def verify_sampled(proposal: Proposal, probs: Tensor, streams: RandomStreams, po
     def uniforms(purpose: Purpose) -> Tensor:  # for every n there can be, since only the accelerator knows which it is
         return streams.uniform(ahead, purpose).to(probs.device, non_blocking=True)
 
-    u, p, q = (
-        uniforms(Purpose.ACCEPT)[:, :-1],
-        _at(probs[:, :-1], proposal.tokens),
-        _draft_probability(proposal),
-    )  # [B, L]
-    n = _accepted_run(u * q < p, lengths)
+    p, q = _at(probs[:, :-1], proposal.tokens), _draft_probability(proposal)  # [B, L]
+    n = _accepted_run(uniforms(Purpose.ACCEPT)[:, :-1] * q < p, lengths)
     rejected = n < lengths
     u = torch.where(rejected[:, None], uniforms(Purpose.RECOVER), uniforms(Purpose.BONUS)).gather(1, n[:, None])
     return Verdict(num_accepted=n, next_token=draw(_next_distribution(proposal, probs, n, rejected), u.squeeze(1)))

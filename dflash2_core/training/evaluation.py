@@ -1,7 +1,8 @@
 """How well a drafter drafts for held-out documents that the target wrote greedily.
 
 Where the target's text is greedy, it accepts a draft exactly when the draft is the text. So the accepted run at every
-anchor can be read from one pass over all of them, and greedy decoding is the walk from anchor to anchor.
+anchor can be read from one pass over all of them, and greedy decoding is the walk from anchor to anchor. Only a budget's
+last cycle may differ: an engine shortens that block.
 """
 
 from collections.abc import Sequence

@@ -193,7 +193,7 @@ class TransformersEngine:
             return verify_greedy(proposal, logits)
         p = target_distribution(logits, [params], **history)
         anchor_position = len(request.prompt) + len(request.output) - 1
-        return verify_sampled(proposal, p, RandomStreams(request.seed), torch.tensor([anchor_position], device=p.device))
+        return verify_sampled(proposal, p, RandomStreams(request.seed), torch.tensor([anchor_position]))
 
     def _new_context(self) -> DrafterContext | None:
         if self.drafter is None or self.num_drafts == 0:

@@ -17,10 +17,11 @@ from dflash2_core.training.muon import Muon
 from recipes.tiny_pair.corpus import DOMAINS, Domain, Split, documents
 from recipes.tiny_pair.tokenizer import EOS, IM_END, MAX_LENGTH, train_tokenizer
 
-MIX: dict[Domain, float] = {"code": 0.42, "docs": 0.38, "arithmetic": 0.20}
+MIX: dict[Domain, float] = {"code": 0.37, "docs": 0.35, "arithmetic": 0.28}
 TOKENS_PER_STEP = 4096
 LENGTHS = ((0.0, 256), (0.5, 512), (0.85, 1024))  # (from this share of the time on, tokens per sequence)
 MUON_LR, ADAM_LR, WARMUP = 0.02, 4e-3, 0.02
+CONTINUED = 0.6  # of the rates, where training goes on from weights
 HELDOUT_SEQUENCES = 40
 
 
@@ -100,7 +101,9 @@ def _loss(model: Qwen3ForCausalLM, rows: Tensor) -> Tensor:
     return F.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
 
 
-def train(model: Qwen3ForCausalLM, streams: dict[Domain, Tensor], minutes: float, seed: int) -> Iterator[dict[str, float]]:
+def train(
+    model: Qwen3ForCausalLM, streams: dict[Domain, Tensor], minutes: float, seed: int, peak: float
+) -> Iterator[dict[str, float]]:
     """Trains in place until the time is used up; yields a record a step."""
     generator = torch.Generator().manual_seed(seed)
     optims = optimizers(model)
@@ -114,7 +117,7 @@ def train(model: Qwen3ForCausalLM, streams: dict[Domain, Tensor], minutes: float
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         groups = [group for optim in optims for group in optim.param_groups]
         for group, base in zip(groups, base_lrs, strict=True):
-            group["lr"] = base * max(schedule(progress), 0.01)
+            group["lr"] = base * peak * max(schedule(progress), 0.01)
         for optim in optims:
             optim.step()
             optim.zero_grad()
@@ -133,18 +136,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("runs/tiny_pair/target"))
     parser.add_argument("--minutes", type=float, default=28.0)
+    parser.add_argument("--start", type=Path, help="go on from this folder's weights and tokenizer")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     arguments.output.mkdir(parents=True, exist_ok=True)
 
     torch.manual_seed(arguments.seed)
-    tokenizer = train_tokenizer(arguments.output)
+    start: Path | None = arguments.start
+    tokenizer = AutoTokenizer.from_pretrained(start) if start else train_tokenizer(arguments.output)
     streams: dict[Domain, Tensor] = {domain: token_stream(tokenizer, domain, "train") for domain in DOMAINS}
     print({domain: len(stream) for domain, stream in streams.items()}, flush=True)
-    model = Qwen3ForCausalLM(target_config(tokenizer))
+    if start:
+        model = Qwen3ForCausalLM.from_pretrained(start, dtype=torch.float32)
+    else:
+        model = Qwen3ForCausalLM(target_config(tokenizer))
     print(f"{model.num_parameters():,} parameters", flush=True)
     record: dict[str, float] = {}
-    for record in train(model, streams, arguments.minutes, arguments.seed):
+    for record in train(model, streams, arguments.minutes, arguments.seed, CONTINUED if start else 1.0):
         if record["step"] % 20 == 0:
             print(json.dumps(record), flush=True)
 

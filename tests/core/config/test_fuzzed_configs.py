@@ -54,7 +54,7 @@ def damaged(draw: st.DrawFn) -> dict[str, Any]:
     return mapping
 
 
-@settings(max_examples=400)
+@settings(max_examples=250)
 @given(damaged())
 def test_a_damaged_config_is_read_or_refused_in_a_sentence(mapping: dict[str, Any]) -> None:
     with suppress(Dflash2Error):

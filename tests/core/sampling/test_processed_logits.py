@@ -10,7 +10,15 @@ from torch import Tensor
 
 from dflash2_core.errors import SamplingError
 from dflash2_core.proposal import Proposal
-from dflash2_core.sampling import SamplingParams, processed_logits, processing, target_distribution, verify_greedy
+from dflash2_core.sampling import (
+    RandomStreams,
+    SamplingParams,
+    processed_logits,
+    processing,
+    target_distribution,
+    verify_greedy,
+    verify_sampled,
+)
 
 V = 7
 IDS = st.lists(st.integers(0, V - 1), max_size=6)
@@ -176,6 +184,24 @@ def test_a_grammar_is_never_shown_what_follows_a_draft_it_forbids() -> None:
     p = target_distribution(torch.zeros(1, 5, V), [params], prompts=[[0]], outputs=[[1]], drafts=drafts)
     assert (p[0, 0] > 0).nonzero().flatten().tolist() == [1, 2, 3, 4, 5, 6]
     assert p[0, 2, 1] == 0
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 1.0}])
+def test_a_dead_end_that_only_a_rejected_draft_leads_to_is_no_error(options: dict[str, float]) -> None:
+    """After a 6 the toy language allows nothing; the target would not have gone there."""
+
+    def dead_after_six(history: Tensor, logits: Tensor) -> Tensor:
+        return torch.full_like(logits, -torch.inf) if history[-1] == 6 else logits
+
+    params = SamplingParams(logits_processor=dead_after_six, **options)
+    logits = torch.zeros(1, 2, V, dtype=torch.float64)
+    logits[..., 6] = -1e3
+    history = {"prompts": [[0]], "outputs": [[1]], "drafts": torch.tensor([[6]])}
+    p = target_distribution(logits, [params], **history)
+    proposal = Proposal(tokens=torch.tensor([[6]]), lengths=torch.tensor([1]))
+    verdict = verify_sampled(proposal, p, RandomStreams(0), torch.tensor([1]))
+    assert verdict.num_accepted.item() == 0
+    assert verdict.next_token.item() in range(6)
 
 
 @pytest.mark.parametrize("answer", [None, torch.zeros(V + 1), 3.0])

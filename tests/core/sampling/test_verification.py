@@ -229,6 +229,41 @@ def test_an_empty_batch_has_an_empty_verdict(width: int) -> None:
         assert verdict.num_accepted.shape == verdict.next_token.shape == (0,)
 
 
+def on(device: str, proposal: Proposal) -> Proposal:
+    return Proposal(**{name: None if x is None else x.to(device) for name, x in vars(proposal).items()})
+
+
+@pytest.mark.parametrize("kind", ["candidates", "full", "argmax"])
+def test_the_host_never_waits_for_an_accelerator(kind: str) -> None:
+    """On the meta device tensors have no data: whatever would read a value on the host raises."""
+    proposal, p = random_batch(8, kind)
+    proposal, p, rows = on("meta", proposal), p.to("meta"), torch.arange(8, device="meta")
+    for verdict in (verify_greedy(proposal, p), verify_sampled(proposal, p, RandomStreams(rows), rows)):
+        assert verdict.next_token.is_meta
+    with pytest.raises(RuntimeError, match="meta tensors"):
+        bool(verdict.num_accepted.any())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("kind", ["candidates", "full", "argmax"])
+def test_an_accelerator_gives_the_verdicts_of_the_host_and_is_not_waited_for(kind: str) -> None:
+    proposal, p = random_batch(48, kind)
+    seeds, positions = torch.arange(48), torch.arange(48) * 7
+    host = verify_sampled(proposal, p, RandomStreams(seeds), positions)
+    proposal, p, streams, here = on("cuda", proposal), p.cuda(), RandomStreams(seeds.cuda()), positions.cuda()
+    mode = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        device = verify_sampled(proposal, p, streams, here)
+        verify_greedy(proposal, p)
+    finally:
+        torch.cuda.set_sync_debug_mode(mode)
+    mixed = verify_sampled(proposal, p, RandomStreams(seeds), positions)
+    for verdict in (device, mixed):
+        assert verdict.num_accepted.cpu().equal(host.num_accepted)
+        assert verdict.next_token.cpu().equal(host.next_token)
+
+
 # Faults put back, seen by the tests above.
 
 

@@ -2,12 +2,14 @@
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import pytest
 import torch
 from torch import Tensor
 
-from dflash2_core import Completion, SamplingParams, TransformersEngine
+from dflash2_core import Completion, Drafter, SamplingParams, TransformersEngine, load_drafter
+from dflash2_core.assets import held_out_prompts, tiny_pair
 from dflash2_core.transformers_engine import Target
 from tests.core.toys import EOS, toy_target
 
@@ -53,3 +55,21 @@ def written(plain: TransformersEngine) -> list[tuple[list[int], list[int]]]:
     """56 prompts of 1 to 200 ids, and the NEW ids that the toy target writes alone after each."""
     prompts = [random_prompt(1 + 199 * i // 55, seed=i) for i in range(56)]
     return [(prompt, complete(plain, prompt).token_ids) for prompt in prompts]
+
+
+@dataclass
+class Trained:
+    """The embedded pair in float32, and at least 200 held-out prompts of 1 to 200 ids."""
+
+    target: Target
+    drafter: Drafter
+    prompts: list[list[int]]
+
+
+@pytest.fixture(scope="session")
+def trained() -> Trained:
+    target = Target.from_pretrained(tiny_pair().target, dtype=torch.float32, device="cpu")
+    assert target.tokenizer is not None
+    encoded = [target.tokenizer(prompt["text"])["input_ids"] for prompt in held_out_prompts()]
+    prompts = [ids[: 1 + 199 * i // (len(encoded) - 1)] for i, ids in enumerate(encoded)]
+    return Trained(target, load_drafter(tiny_pair().drafter, dtype=torch.float32), prompts)

@@ -2,21 +2,18 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from transformers import AutoTokenizer
 
-from dflash2_core import AcceptanceStats, Completion, Drafter, Proposal, TransformersEngine, Verdict, load_drafter
-from dflash2_core.assets import held_out_prompts, tiny_pair
+from dflash2_core import AcceptanceStats, Completion, Drafter, Proposal, TransformersEngine, Verdict
 from dflash2_core.transformers_engine import Target, engine
 from dflash2_core.transformers_engine.cache import RollbackCache
 from tests.core.toys import VOCABULARY, ScriptedDrafter, always_wrong, drafter_config, oracle, random_drafter, toy_target
-from tests.core.transformers_engine.conftest import NEW, complete, random_prompt
+from tests.core.transformers_engine.conftest import NEW, Trained, complete, random_prompt
 
 BLOCKS = range(2, 9)
 Written = list[tuple[list[int], list[int]]]
@@ -212,36 +209,16 @@ def test_an_engine_that_is_not_lossless_is_caught(
 
 # --- the trained pair --------------------------------------------------------------------------------------------------
 
-TRAINED_NEW = 32
 
-
-@dataclass
-class Pair:
-    target: Target
-    drafter: Drafter
-    prompts: list[list[int]]
-    texts: list[list[int]]
-
-
-@pytest.fixture(scope="module")
-def pair() -> Pair:
-    """The embedded pair in float32, at least 200 held-out prompts of 1 to 200 ids, and what the target writes alone."""
-    target = Target.from_pretrained(tiny_pair().target, dtype=torch.float32, device="cpu")
-    tokenizer = AutoTokenizer.from_pretrained(tiny_pair().target)
-    encoded = [tokenizer(prompt["text"])["input_ids"] for prompt in held_out_prompts()]
-    prompts = [ids[: 1 + 199 * i // (len(encoded) - 1)] for i, ids in enumerate(encoded)]
-    alone = TransformersEngine(target)
-    texts = [complete(alone, prompt, max_new_tokens=TRAINED_NEW).token_ids for prompt in prompts]
-    return Pair(target, load_drafter(tiny_pair().drafter, dtype=torch.float32), prompts, texts)
-
-
-def test_the_trained_pair_on_held_out_prompts(pair: Pair) -> None:
+def test_the_trained_pair_on_held_out_prompts(trained: Trained) -> None:
+    plain = TransformersEngine(trained.target)
     by_block: dict[int, list[AcceptanceStats]] = {block_size: [] for block_size in BLOCKS}
-    for i, (prompt, text) in enumerate(zip(pair.prompts, pair.texts, strict=True)):
-        by_block[block_of(i)].append(assert_identical(pair.drafter, pair.target, prompt, text, block_of(i)))
-    assert len(pair.prompts) >= 200
-    assert min(map(len, pair.prompts)) == 1
-    assert max(map(len, pair.prompts)) > 100, "prompts past the drafter's window are the ones that can go wrong"
+    for i, prompt in enumerate(trained.prompts):
+        text = complete(plain, prompt, max_new_tokens=32).token_ids
+        by_block[block_of(i)].append(assert_identical(trained.drafter, trained.target, prompt, text, block_of(i)))
+    assert len(trained.prompts) >= 200
+    assert min(map(len, trained.prompts)) == 1
+    assert max(map(len, trained.prompts)) > 100, "prompts past the drafter's window are the ones that can go wrong"
     totals = {block_size: AcceptanceStats.total(parts) for block_size, parts in by_block.items()}
     shown = json.dumps({block_size: round(total.mean_acceptance_length, 2) for block_size, total in totals.items()})
     assert totals[8].mean_acceptance_length > 2, shown
