@@ -17,7 +17,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from dflash2_core.errors import CheckpointError, CompatibilityError
+from dflash2_core.errors import CheckpointError, CompatibilityError, Dflash2Error
 from dflash2_core.transformers_engine.cache import RollbackCache
 
 ORDINARY_LAYERS = ("full_attention", "sliding_attention")
@@ -69,7 +69,9 @@ class Target:
                 **local,
             )
             tokenizer = AutoTokenizer.from_pretrained(path, **local)
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
+        except Dflash2Error:
+            raise
+        except Exception as error:  # readers of damaged files raise what they like, tokenizers a bare Exception
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise CheckpointError(f"{path} could not be loaded as a causal language model: {reason}") from error
         if missing := sorted(loaded["missing_keys"]):

@@ -88,7 +88,7 @@ def heldout_losses(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast) 
         starts = torch.linspace(0, len(stream) - 514, HELDOUT_SEQUENCES).long()
         windows = torch.stack([stream[start : start + 513] for start in starts.tolist()])
         with torch.inference_mode():
-            losses = [_loss(model, rows) for rows in windows.split(8)]
+            losses = [language_loss(model, rows) for rows in windows.split(8)]
         nats = sum(loss.item() for loss in losses) / len(losses)
         num_bytes = len("".join(tokenizer.batch_decode(windows[:, 1:])).encode())
         bits_per_byte = nats * 512 * HELDOUT_SEQUENCES / num_bytes / math.log(2)
@@ -96,7 +96,7 @@ def heldout_losses(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast) 
     return results
 
 
-def _loss(model: Qwen3ForCausalLM, rows: Tensor) -> Tensor:
+def language_loss(model: Qwen3ForCausalLM, rows: Tensor) -> Tensor:
     logits = model(input_ids=rows[:, :-1], use_cache=False).logits
     return F.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten())
 
@@ -112,7 +112,7 @@ def train(
     while (progress := (time.monotonic() - start) / (minutes * 60)) < 1:
         length = max(length for begin, length in LENGTHS if progress >= begin)
         rows = batches(streams, length, TOKENS_PER_STEP // length, generator)
-        loss = _loss(model, rows)
+        loss = language_loss(model, rows)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         groups = [group for optim in optims for group in optim.param_groups]

@@ -12,7 +12,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from recipes.tiny_pair.corpus import DOMAINS, IM_START, Domain, Split, documents
 
 HELDOUT_PER_DOMAIN = 70
-TRAINING: dict[Domain, int] = {"code": 1800, "docs": 1800, "arithmetic": 2000}
+TRAINING: dict[Domain, int] = {"code": 1600, "docs": 1600, "arithmetic": 1600}
 
 
 def cut_prompts(
@@ -45,18 +45,16 @@ def _line_start(text: str, rng: random.Random) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tokenizer", type=Path, default=Path("runs/tiny_pair/target"))
-    parser.add_argument("--heldout", type=Path, default=Path("runs/tiny_pair/prompts.json"))
-    parser.add_argument("--training", type=Path, default=Path("runs/tiny_pair/training_prompts.jsonl"))
-    arguments = parser.parse_args()
-    tokenizer = AutoTokenizer.from_pretrained(arguments.tokenizer)
+    parser.add_argument("--work", type=Path, default=Path("runs/tiny_pair"))
+    work: Path = parser.parse_args().work
+    tokenizer = AutoTokenizer.from_pretrained(work / "target")
     heldout = [
         {"domain": domain, "text": text}
         for domain in DOMAINS
         for text in cut_prompts(tokenizer, domain, "heldout", HELDOUT_PER_DOMAIN, (1, 200), seed=0)
     ]
-    arguments.heldout.write_text(json.dumps(heldout, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    with arguments.training.open("w", encoding="utf-8") as file:
+    (work / "prompts.json").write_text(json.dumps(heldout, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    with (work / "training_prompts.jsonl").open("w", encoding="utf-8") as file:
         for domain, count in TRAINING.items():
             for text in cut_prompts(tokenizer, domain, "train", count, (8, 160), seed=1):
                 file.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")

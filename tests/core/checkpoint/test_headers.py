@@ -106,7 +106,7 @@ def smallest(tmp_path: Path) -> Path:
     return tmp_path / "small"
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damaged_bytes_give_a_checkpoint_or_a_sentence(smallest: Path, data: st.DataObject) -> None:
     """Truncated, overwritten, grown, spliced: nothing but a Dflash2Error, and nothing read from outside the file."""
@@ -142,7 +142,7 @@ json_values = st.recursive(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     header=st.dictionaries(
         st.sampled_from(["a", "b", "__metadata__", "\x00", "model.a"]),

@@ -37,7 +37,7 @@ def test_a_checkpoint_read_and_written_again_is_the_same_bytes(
     assert set(bytes_of(tmp_path / "a")) == {"config.json", "model.safetensors"}
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(config=configs())
 def test_any_drafter_survives_its_checkpoint(tmp_path: Path, config: DrafterConfig) -> None:
     weights = {name: torch.randn(shape) for name, shape in tensor_shapes(config).items()}

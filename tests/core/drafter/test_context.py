@@ -630,6 +630,25 @@ def test_no_row_at_all_may_be_healthy() -> None:
     assert draft.proposal.lengths.tolist() == [0, 0]
 
 
+@pytest.mark.parametrize("place", ["fc.weight", "layers.1.mlp.down_proj.weight", "candidate_selector.hidden_projection.weight"])
+def test_weights_that_overflow_half_precision_draft_nothing(place: str) -> None:
+    target = borrowed()
+    half = Borrowed(embedding=target.embedding.half(), head=target.head.half())
+    for factor, drafted in ((1.0, 7), (6e4, 0)):
+        drafter = random_drafter(seed=3, layer_windows=RING).half()
+        drafter.get_parameter(place).mul_(factor)
+        draft = half.propose(drafter, context_of(drafter, [features(9, 0)]), [1], [7])
+        assert draft.proposal.lengths.tolist() == [drafted]
+
+
+def test_drafts_that_no_block_holds_and_rows_that_are_not_there_are_refused(target: Borrowed) -> None:
+    drafter = random_drafter()
+    rows = context_of(drafter, [features(3, 0)])
+    for asked in ([8], [-1], [3, 3]):
+        with pytest.raises(ValueError, match=r"drafts asked|zip"):
+            target.propose(drafter, rows, [1] * len(asked), asked)
+
+
 # --- what is chosen, and from which weights ----------------------------------------------------------------------------
 
 

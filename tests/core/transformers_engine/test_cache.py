@@ -59,7 +59,8 @@ def test_a_rollback_into_the_middle_of_a_prefill_equals_a_shorter_prefill(kind: 
     run(target, cache, ids)
     cache.rollback(length)
     run(target, fresh, ids[:length])
-    torch.testing.assert_close(run(target, cache, after), run(target, fresh, after), atol=1e-5, rtol=1e-5)
+    # Prefills of different lengths round differently, and the toys' large weights magnify that; a fault is of the size of 1.
+    torch.testing.assert_close(run(target, cache, after), run(target, fresh, after), atol=1e-3, rtol=1e-3)
 
 
 def test_a_rollback_to_more_than_there_is_changes_nothing() -> None:
@@ -104,7 +105,7 @@ def test_growth_keeps_what_was_held(length: int) -> None:
     for start in range(0, length, 100):
         run(target, grown, ids[start : start + 100])
     run(target, whole, ids)
-    torch.testing.assert_close(run(target, grown, after), run(target, whole, after), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(run(target, grown, after), run(target, whole, after), atol=1e-3, rtol=1e-3)
 
 
 def test_memory_that_is_not_written_yet_is_never_read() -> None:

@@ -145,20 +145,25 @@ def test_a_recurrent_target_that_is_let_through_is_caught(monkeypatch: pytest.Mo
         test_a_target_whose_state_cannot_be_rolled_back_is_refused(lfm2)
 
 
+DAMAGED = ("no weights", "torn", "nonsense", "no JSON", "torn tokenizer")
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("checkpoints")
-    paths = {name: root / name for name in ("target", "drafter", "empty", "no weights", "torn", "nonsense")}
+    paths = {name: root / name for name in ("target", "drafter", "empty", *DAMAGED)}
     toy_model().save_pretrained(paths["target"])
     LETTERS.save_pretrained(paths["target"])
     save_drafter(random_drafter(), paths["drafter"])
     paths["empty"].mkdir()
-    for name in ("no weights", "torn", "nonsense"):
+    for name in DAMAGED:
         shutil.copytree(paths["target"], paths[name])
     (paths["no weights"] / "model.safetensors").unlink()
     weights = (paths["target"] / "model.safetensors").read_bytes()
     (paths["torn"] / "model.safetensors").write_bytes(weights[: len(weights) // 2])
     (paths["nonsense"] / "config.json").write_text("{}")
+    (paths["no JSON"] / "config.json").write_text("\x00\xff{")
+    (paths["torn tokenizer"] / "tokenizer.json").write_text('{"model": 1}')
     return paths
 
 
@@ -172,7 +177,7 @@ def test_a_pair_of_folders_loads_and_decodes(folders: dict[str, Path]) -> None:
     assert engine.target.dtype == torch.float32
 
 
-@pytest.mark.parametrize("name", ["missing", "empty", "no weights", "torn", "nonsense", "drafter"])
+@pytest.mark.parametrize("name", ["missing", "empty", "drafter", *DAMAGED])
 def test_a_folder_that_holds_no_target_is_refused_with_its_path(name: str, folders: dict[str, Path]) -> None:
     path = folders.get(name, folders["empty"] / "nowhere")
     with pytest.raises(CheckpointError) as refusal:
@@ -326,43 +331,54 @@ def test_a_target_whose_logits_are_not_finite_ends_in_a_sentence(temperature: fl
 # --- a drafter that is of no use ---------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def few_cycles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A verdict after 12 cycles, so that a few short runs are enough."""
+    monkeypatch.setattr(TransformersEngine, "CYCLES_BEFORE_WARNING", 12)
+
+
 def warned(engine: TransformersEngine, runs: int, *, stream: bool = False) -> list[warnings.WarningMessage]:
+    """What runs of 10 ids tell of low acceptance."""
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         for _ in range(runs):
             if stream:
-                assert list(engine.stream(PROMPT, SamplingParams(max_new_tokens=40, ignore_eos=True)))
+                assert list(engine.stream(PROMPT, SamplingParams(max_new_tokens=10, ignore_eos=True)))
             else:
-                complete(engine, PROMPT, max_new_tokens=40)
+                complete(engine, PROMPT, max_new_tokens=10)
     return [warning for warning in seen if warning.category is LowAcceptanceWarning]
 
 
+@pytest.mark.usefixtures("few_cycles")
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_drafter_that_is_hardly_ever_right_is_told_of_once_with_the_usual_causes(stream: bool, target: Target) -> None:
-    text = complete(TransformersEngine(target), PROMPT, max_new_tokens=40).token_ids
+    text = complete(TransformersEngine(target), PROMPT).token_ids
     engine = TransformersEngine(target, always_wrong(PROMPT, text))
-    assert not warned(engine, 1, stream=stream), "too early: fewer cycles than CYCLES_BEFORE_WARNING"
-    (warning,) = warned(engine, 3, stream=stream)
+    assert not warned(engine, 1, stream=stream), "8 cycles are too few to judge by"
+    (warning,) = warned(engine, 4, stream=stream)
     for word in ("1.00 tokens per cycle", "another target", "chat template", "taps", "temperature"):
         assert word in str(warning.message)
 
 
+@pytest.mark.usefixtures("few_cycles")
 def test_a_drafter_whose_numbers_overflow_is_told_of_too(target: Target) -> None:
     drafter = random_drafter()
     drafter.norm.weight.fill_(torch.inf)
-    (warning,) = warned(TransformersEngine(target, drafter), 3)
+    (warning,) = warned(TransformersEngine(target, drafter), 4)
     assert "non-finite" in str(warning.message)
 
 
+@pytest.mark.usefixtures("few_cycles")
 def test_a_good_drafter_and_plain_decoding_are_not_told_of(target: Target) -> None:
-    text = complete(TransformersEngine(target), PROMPT, max_new_tokens=40).token_ids
-    assert not warned(TransformersEngine(target, oracle(PROMPT, text)), 16)
-    assert not warned(TransformersEngine(target), 3)
+    text = complete(TransformersEngine(target), PROMPT).token_ids
+    assert not warned(TransformersEngine(target, oracle(PROMPT, text)), 8)
+    assert not warned(TransformersEngine(target), 2)
     with pytest.warns(UserWarning, match="off"):
         off = TransformersEngine(target, random_drafter(), block_size=1)
-    assert not warned(off, 3)
+    assert not warned(off, 2)
 
 
+@pytest.mark.usefixtures("few_cycles")
 def test_a_warning_that_never_comes_is_caught(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TransformersEngine, "_warn_of_low_acceptance", lambda self, stats: None)
     with pytest.raises(ValueError, match="unpack"):

@@ -122,7 +122,9 @@ def test_logits_are_made_for_no_row_that_is_not_judged(target: Target) -> None:
         handle.remove()
 
 
-@pytest.mark.parametrize(("taps", "number"), [((0, 5), "5"), ((6,), "6"), ((-1,), "-1"), ((2, 2), "2"), ((), "")], ids=repr)
+@pytest.mark.parametrize(
+    ("taps", "number"), [((0, 5), "5"), ((6,), "6"), ((-1,), "-1"), ((2, 2), "2"), ((), "target_layer_ids")], ids=repr
+)
 def test_taps_that_no_engine_could_agree_on_are_refused(taps: tuple[int, ...], number: str, target: Target) -> None:
     """The last layer means different things to different engines; the others name no layer, or one twice."""
     with pytest.raises(Dflash2Error, match=number):

@@ -1,0 +1,83 @@
+"""The embedded pair from nothing: `python -m recipes.tiny_pair.build`. Some two hours on two idle CPU cores.
+
+A step whose result stands in the work folder is not repeated, so that a build which was stopped goes on where it was.
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from recipes.tiny_pair.card import write_card
+
+SHAPE = "--window 96 --taps 0,1,2 --intermediate-size 1024 --selector-rank 48"
+RESPONSES = "--temperatures 0,0,0.7,1 --max-new-tokens 160"
+LEARNING = "--optimizer muon --learning-rate 0.002"
+ABLATIONS = {
+    "dflash2": "",
+    "selector_off": "--freeze selector",
+    "convolution_off": "--freeze convolution",
+    "dflash1": "--version 1",
+}
+ASSETS = Path("dflash2_core/assets/tiny_pair")
+
+
+def build(work: Path, target_minutes: float, minutes: float, ablation_minutes: float) -> None:
+    """Fills `work`: target, prompts, the drafter in `full`, shorter runs of it and of its lesser forms, figures of each."""
+    target = work / "target"
+    if not (target / "model.safetensors").is_file():
+        _python(f"recipes.tiny_pair.pretrain --output {target} --minutes {target_minutes}")
+    if not (work / "prompts.json").is_file():
+        _python(f"recipes.tiny_pair.prompts --work {work}")
+    _drafter(work, "full", minutes, "")
+    _figures(work, "full", "0 0.7 1")
+    for name, options in ABLATIONS.items():
+        _drafter(work, name, ablation_minutes, options)
+        _figures(work, name, "0 0.7")
+
+
+def _drafter(work: Path, name: str, minutes: float, options: str) -> None:
+    if not (work / name / "drafter" / "model.safetensors").is_file():
+        inputs = f"--target {work}/target --prompts {work}/training_prompts.jsonl --heldout {work}/prompts.json"
+        places = f"--responses {work}/responses --output {work}/{name}"
+        length = f"--minutes {minutes} --evaluate-every 200"
+        _python(f"dflash2_core.cli train {inputs} {places} {SHAPE} {RESPONSES} {LEARNING} {length} {options}")
+
+
+def _figures(work: Path, name: str, temperatures: str) -> None:
+    output = work / name / "figures.json"
+    if not output.is_file():
+        pair = f"--target {work}/target --drafter {work}/{name}/drafter --prompts {work}/prompts.json"
+        _python(f"recipes.tiny_pair.measure {pair} --temperatures {temperatures} --output {output}")
+
+
+def install(work: Path, assets: Path) -> None:
+    """Puts the pair, its prompts and its card where the package keeps them."""
+    for source, name in ((work / "target", "target"), (work / "full" / "drafter", "drafter")):
+        shutil.rmtree(assets / name, ignore_errors=True)
+        (assets / name).mkdir(parents=True)
+        for file in sorted(source.iterdir()):
+            shutil.copyfile(file, assets / name / file.name)
+    shutil.copyfile(work / "prompts.json", assets / "prompts.json")
+    write_card(work, assets / "README.md", list(ABLATIONS))
+
+
+def _python(command: str) -> None:
+    subprocess.run([sys.executable, "-m", *command.split()], check=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--work", type=Path, default=Path("runs/tiny_pair"))
+    parser.add_argument("--assets", type=Path, default=ASSETS)
+    parser.add_argument("--target-minutes", type=float, default=45)
+    parser.add_argument("--minutes", type=float, default=20)
+    parser.add_argument("--ablation-minutes", type=float, default=6)
+    arguments = parser.parse_args()
+    build(arguments.work, arguments.target_minutes, arguments.minutes, arguments.ablation_minutes)
+    install(arguments.work, arguments.assets)
+
+
+if __name__ == "__main__":
+    main()

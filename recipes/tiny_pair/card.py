@@ -1,0 +1,81 @@
+"""The pair's model card, written from the figures of a build."""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from safetensors import safe_open
+
+from recipes.tiny_pair.corpus import DOMAINS
+
+NAMES = {
+    "dflash2": "DFlash 2",
+    "selector_off": "DFlash 2, selector off",
+    "convolution_off": "DFlash 2, convolution off",
+    "dflash1": "DFlash 1",
+}
+
+
+def write_card(work: Path, output: Path, ablations: Sequence[str]) -> None:
+    """work: the folder that `build` filled."""
+    template = (Path(__file__).parent / "card.md").read_text(encoding="utf-8")
+    figures = _read(work / "full" / "figures.json")
+    text = template.format(
+        target_parameters=f"{_parameters(work / 'target'):,}",
+        drafter_parameters=f"{_parameters(work / 'full' / 'drafter'):,}",
+        losses=_losses(work),
+        acceptance=_acceptance(figures),
+        positions=" · ".join(f"{share:.0%}" for share in figures["accepted_by_position"]),
+        recall=" · ".join(f"{share:.1%}" for share in _heldout(work, "full")["recall"]),
+        oracle=f"{_heldout(work, 'full')['oracle_length']:.2f}",
+        repeats=", ".join(f"{domain} {figures['repeated_8_grams'][domain]:.0%}" for domain in DOMAINS),
+        ablations=_ablations(work, ablations),
+    )
+    output.write_text(text, encoding="utf-8")
+
+
+def _losses(work: Path) -> str:
+    losses = _read(work / "target_report.json")["heldout"]
+    rows = ((domain, f"{losses[domain]['nats_per_token']:.2f}", f"{losses[domain]['bits_per_byte']:.2f}") for domain in DOMAINS)
+    return _table(("", "nats per token", "bits per byte"), rows)
+
+
+def _acceptance(figures: dict[str, Any]) -> str:
+    lengths = figures["acceptance_length"]
+    rows = ((f"T = {temperature}", *_row(lengths[temperature])) for temperature in lengths)
+    return _table(("", *DOMAINS, "all"), rows)
+
+
+def _ablations(work: Path, names: Sequence[str]) -> str:
+    rows = []
+    for name in names:
+        lengths, heldout = _read(work / name / "figures.json")["acceptance_length"], _heldout(work, name)
+        sampled = f"{lengths['0.7']['all']:.2f}"
+        rows.append((NAMES[name], *_row(lengths["0.0"]), sampled, f"{heldout['oracle_length']:.2f}", str(heldout["steps"])))
+    return _table(("", *DOMAINS, "all", "all, T = 0.7", "oracle", "steps"), rows)
+
+
+def _row(lengths: dict[str, float]) -> list[str]:
+    return [f"{lengths[name]:.2f}" for name in (*DOMAINS, "all")]
+
+
+def _heldout(work: Path, name: str) -> dict[str, Any]:
+    """The last record with held-out figures of a run's log, with the step it was taken at."""
+    records = map(json.loads, (work / name / "log.jsonl").read_text().splitlines())
+    last = [record for record in records if "heldout" in record][-1]
+    return {**last["heldout"], "steps": last["step"]}
+
+
+def _parameters(folder: Path) -> int:
+    with safe_open(folder / "model.safetensors", framework="pt") as file:
+        return sum(file.get_tensor(name).numel() for name in file.keys())  # noqa: SIM118
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["-"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
