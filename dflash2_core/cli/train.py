@@ -64,8 +64,8 @@ def train(
     from dflash2_core.training.losses import Objective
     from dflash2_core.training.responses import Responses
     from dflash2_core.training.shape import Shape, config_for
+    from dflash2_core.training.start import Part, new_drafter
     from dflash2_core.training.start import freeze as keep_as_it_began
-    from dflash2_core.training.start import new_drafter
     from dflash2_core.transformers_engine import Target
 
     settings = Settings(
@@ -96,7 +96,7 @@ def train(
     )
     answers = {"max_new_tokens": max_new_tokens, "seed": seed}
     drawn = Responses(prompts=prompts, temperatures=_list_of(float, temperatures, "temperatures"), **answers)
-    parts = [_one_of(part, "freeze", "selector", "convolution") for part in freeze or []]
+    parts: list[Part] = [_one_of(part, "freeze", "selector", "convolution") for part in freeze or []]
     console = Console(stderr=True)
 
     model = Target.from_pretrained(target, dtype=dtype, device=device)

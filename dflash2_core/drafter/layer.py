@@ -1,5 +1,7 @@
 """One drafter layer: attention and MLP, each between its pair of convolutions."""
 
+from collections.abc import Callable
+
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -8,7 +10,7 @@ from dflash2_core.drafter.attention import Attend, DrafterAttention
 from dflash2_core.drafter.convolution import GroupedDynamicConv
 from dflash2_core.drafter.rotary import Rotation
 
-ACTIVATIONS = {"silu": F.silu, "gelu": F.gelu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"silu": F.silu}
 
 
 class GatedMLP(nn.Module):
@@ -37,6 +39,10 @@ class DrafterLayer(nn.Module):
         self.mlp = GatedMLP(config)
         self.attention_conv = _convolution(config)
         self.mlp_conv = _convolution(config)
+
+    def keys_values(self, features: Tensor, rotation: Rotation) -> tuple[Tensor, Tensor]:
+        """What this layer's attention sees of the target's features [R, T, H]: k and v [R, kv_heads, T, head_dim]."""
+        return self.self_attn.keys_values(features, rotation)
 
     def forward(self, x: Tensor, rotation: Rotation, attend: Attend) -> Tensor:
         """x [R, L, H], one block a row -> [R, L, H]"""

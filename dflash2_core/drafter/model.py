@@ -1,6 +1,7 @@
 """The drafter: from the target's features and an anchor to a block of drafts."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -61,7 +62,7 @@ class Drafter(nn.Module):
         Neither the input norm nor the convolution acts on features.
         """
         rotation = self.rotary(positions, features.dtype)
-        return [layer.self_attn.keys_values(features, rotation) for layer in self.layers]
+        return [layer.keys_values(features, rotation) for layer in cast(Iterable[DrafterLayer], self.layers)]
 
     def embed(self, ids: Tensor, embed: Embed) -> Tensor:
         """ids [R, L] int64 -> the block's input rows [R, L, H], scaled, with the drafter's own table or mask row if any."""

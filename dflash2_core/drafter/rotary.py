@@ -74,7 +74,8 @@ def _llama3(frequencies: Tensor, rope: Mapping[str, Any]) -> Tensor:
     turns = rope["original_max_position_embeddings"] / wavelengths
     low, high = rope["low_freq_factor"], rope["high_freq_factor"]
     kept = ((turns - low) / (high - low)).clamp(0, 1)
-    return frequencies / rope["factor"] * (1 - kept) + frequencies * kept
+    speeds: Tensor = frequencies / rope["factor"] * (1 - kept) + frequencies * kept
+    return speeds
 
 
 class RotaryEmbedding(nn.Module):
@@ -93,7 +94,7 @@ class RotaryEmbedding(nn.Module):
     def _apply(self, fn: Any, recurse: bool = True) -> "RotaryEmbedding":
         # A dtype cast of the model must not round the frequencies: at position 100,000 bf16 speeds are noise.
         frequencies = self.frequencies
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.frequencies = frequencies.to(self.frequencies.device)
         return self
 

@@ -100,6 +100,8 @@ def train(
     folder  where checkpoints and the log go; None keeps neither
     resume  go on from the folder's checkpoint
     """
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
     optimizers = make_optimizers(drafter, settings.optimizer, settings.learning_rate)
     step, elapsed = 0, 0.0
     if resume:

@@ -1,6 +1,7 @@
 """The shape of a new drafter for a given target."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from dflash2_core.config import DrafterConfig
 from dflash2_core.errors import ConfigError
@@ -38,7 +39,7 @@ def config_for(target: Target, shape: Shape) -> DrafterConfig:
     mask = shape.mask_token_id if shape.mask_token_id is not None else getattr(target.tokenizer, "mask_token_id", None)
     if mask is None:
         raise ConfigError("the target's tokenizer has no mask token: name the id of a token that never occurs in its text")
-    second = {
+    second: dict[str, Any] = {
         "selector_rank": shape.selector_rank,
         "selector_top_k": shape.selector_top_k,
         "conv_kernel_size": shape.conv_kernel_size,

@@ -7,7 +7,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer
 
 
-class RollbackLayer(DynamicLayer):
+class RollbackLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyped
     """Keys and values [B, kv_heads, capacity, head_dim] of which the first `length` positions count.
 
     Sliding layers use it too: they keep all positions, and the model's mask hides those outside the window, so that a
@@ -45,7 +45,7 @@ class RollbackLayer(DynamicLayer):
         return self.length
 
 
-class RollbackCache(Cache):
+class RollbackCache(Cache):  # type: ignore[misc]
     """One RollbackLayer a layer, made as the model asks for them."""
 
     def __init__(self) -> None:

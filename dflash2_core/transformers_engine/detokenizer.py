@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from transformers import PreTrainedTokenizerBase
 
 INCOMPLETE = "\ufffd"
+LONGEST_CHARACTER = 4  # bytes, and so ids at most, of one character in UTF-8
 
 
 class Detokenizer:
@@ -25,7 +26,7 @@ class Detokenizer:
     def push(self, token: int) -> bool:
         """Take one more id; True if a stop string is complete with it."""
         self._ids.append(token)
-        if not self._stop or self._tokenizer is None:
+        if not self._stop:
             return False
         searched = max(0, len(self.text) - max(map(len, self._stop)) + 1)
         self._catch_up()
@@ -43,7 +44,7 @@ class Detokenizer:
         """No more ids: what is left to stream, characters that stayed incomplete included."""
         if self._tokenizer is not None and self._read < len(self._ids):
             searched = max(0, len(self.text) - max(map(len, self._stop), default=1) + 1)
-            self.text += self._pending()
+            self.text += self._pending(len(self._ids))
             self._read = self._window = len(self._ids)
             self._cut(searched)
         new = self.text[self._streamed :]
@@ -51,17 +52,19 @@ class Detokenizer:
         return new
 
     def _catch_up(self) -> None:
-        if self._tokenizer is None or self._read == len(self._ids):
+        """Read as many ids as make whole characters: half a one at the end must not hold back those before it."""
+        if self._tokenizer is None:
             return
-        pending = self._pending()
-        if pending.endswith(INCOMPLETE):
-            return
-        self.text += pending
-        self._window, self._read = self._read, len(self._ids)
+        for end in range(len(self._ids), max(self._read, len(self._ids) - LONGEST_CHARACTER), -1):
+            pending = self._pending(end)
+            if not pending.endswith(INCOMPLETE):
+                self.text += pending
+                self._window, self._read = self._read, end
+                return
 
-    def _pending(self) -> str:
+    def _pending(self, end: int) -> str:
         before = self._decode(self._ids[self._window : self._read])
-        return self._decode(self._ids[self._window :])[len(before) :]
+        return self._decode(self._ids[self._window : end])[len(before) :]
 
     def _decode(self, ids: list[int]) -> str:
         assert self._tokenizer is not None

@@ -181,6 +181,8 @@ class TransformersEngine:
 
     def _verify(self, request: Request, proposal: Proposal, logits: Tensor) -> Verdict:
         params = request.params
+        if params.is_greedy and not params.rewrites_logits:
+            return verify_greedy(proposal, logits)
         history: dict[str, Any] = {
             "prompts": [request.prompt],
             "outputs": [request.output],
@@ -188,12 +190,10 @@ class TransformersEngine:
             "lengths": _drafts_before_an_end(proposal, request.stop_ids),
         }
         if params.is_greedy:
-            if params.rewrites_logits:
-                logits = processed_logits(logits, [params], **history)
-            return verify_greedy(proposal, logits)
+            return verify_greedy(proposal, processed_logits(logits, [params], **history))
         p = target_distribution(logits, [params], **history)
-        anchor_position = len(request.prompt) + len(request.output) - 1
-        return verify_sampled(proposal, p, RandomStreams(request.seed), torch.tensor([anchor_position]))
+        anchor_position = torch.tensor([len(request.prompt) + len(request.output) - 1])
+        return verify_sampled(proposal, p, RandomStreams(request.seed), anchor_position)
 
     def _new_context(self) -> DrafterContext | None:
         if self.drafter is None or self.num_drafts == 0:

@@ -25,11 +25,13 @@ ASSETS = Path("dflash2_core/assets/tiny_pair")
 
 def build(work: Path, target_minutes: float, minutes: float, ablation_minutes: float) -> None:
     """Fills `work`: target, prompts, the drafter in `full`, shorter runs of it and of its lesser forms, figures of each."""
-    target = work / "target"
-    if not (target / "model.safetensors").is_file():
-        _python(f"recipes.tiny_pair.pretrain --output {target} --minutes {target_minutes}")
+    if not (work / "looping" / "model.safetensors").is_file():
+        _python(f"recipes.tiny_pair.pretrain --output {work}/looping --minutes {target_minutes}")
     if not (work / "prompts.json").is_file():
         _python(f"recipes.tiny_pair.prompts --work {work}")
+    if not (work / "target" / "model.safetensors").is_file():
+        prompts = f"--prompts {work}/training_prompts.jsonl"
+        _python(f"recipes.tiny_pair.unloop --start {work}/looping --output {work}/target {prompts}")
     _drafter(work, "full", minutes, "")
     _figures(work, "full", "0 0.7 1")
     for name, options in ABLATIONS.items():

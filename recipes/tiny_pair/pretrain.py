@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +16,7 @@ from transformers import AutoTokenizer, GenerationConfig, PreTrainedTokenizerFas
 
 from dflash2_core.training.muon import Muon
 from recipes.tiny_pair.corpus import DOMAINS, Domain, Split, documents
-from recipes.tiny_pair.tokenizer import EOS, IM_END, MAX_LENGTH, train_tokenizer
+from recipes.tiny_pair.tokenizer import EOS, IM_END, MAX_LENGTH, save_tokenizer, train_tokenizer
 
 MIX: dict[Domain, float] = {"code": 0.37, "docs": 0.35, "arithmetic": 0.28}
 TOKENS_PER_STEP = 4096
@@ -129,13 +130,20 @@ def save(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Pa
     model.to(torch.bfloat16).save_pretrained(folder)
     stops = [tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids(IM_END)]
     GenerationConfig(eos_token_id=stops, pad_token_id=tokenizer.pad_token_id).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    save_tokenizer(tokenizer, folder)
+
+
+def write_report(report: dict[str, Any], folder: Path) -> None:
+    """Beside the model's folder, since what is in it travels."""
+    text = json.dumps(report, indent=2)
+    folder.with_name(f"{folder.name}_report.json").write_text(text + "\n", encoding="utf-8")
+    print(text, flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, default=Path("runs/tiny_pair/target"))
-    parser.add_argument("--minutes", type=float, default=28.0)
+    parser.add_argument("--output", type=Path, default=Path("runs/tiny_pair/looping"))
+    parser.add_argument("--minutes", type=float, default=45.0)
     parser.add_argument("--start", type=Path, help="go on from this folder's weights and tokenizer")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
@@ -159,8 +167,7 @@ def main() -> None:
     save(model, tokenizer, arguments.output)
     rounded = Qwen3ForCausalLM.from_pretrained(arguments.output, dtype=torch.float32).eval()
     report = {"trained": record, "heldout": heldout_losses(rounded, AutoTokenizer.from_pretrained(arguments.output))}
-    (arguments.output.parent / "target_report.json").write_text(json.dumps(report, indent=2) + "\n")
-    print(json.dumps(report), flush=True)
+    write_report(report, arguments.output)
 
 
 if __name__ == "__main__":

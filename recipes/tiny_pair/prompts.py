@@ -47,7 +47,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=Path, default=Path("runs/tiny_pair"))
     work: Path = parser.parse_args().work
-    tokenizer = AutoTokenizer.from_pretrained(work / "target")
+    tokenizer = AutoTokenizer.from_pretrained(work / "looping")
     heldout = [
         {"domain": domain, "text": text}
         for domain in DOMAINS

@@ -1,5 +1,6 @@
 """A byte-level BPE of 1,024 entries with GPT-2's pre-tokenizer: AutoTokenizer loads it, llama.cpp's converter knows it."""
 
+import json
 import random
 import re
 from collections.abc import Iterator
@@ -43,8 +44,25 @@ def train_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
         clean_up_tokenization_spaces=False,
     )
     fast.chat_template = CHAT_TEMPLATE
-    fast.save_pretrained(folder)
+    save_tokenizer(fast, folder)
     return fast
+
+
+def save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+    """tokenizer_config.json in the keys that transformers 4 and 5 both read, since every engine brings its own version."""
+    tokenizer.save_pretrained(folder)
+    (folder / "chat_template.jinja").unlink(missing_ok=True)
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": EOS,
+        "pad_token": PAD,
+        "mask_token": MASK,
+        "additional_special_tokens": [IM_START, IM_END],
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": MAX_LENGTH,
+        "chat_template": CHAT_TEMPLATE,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
 def _sample() -> Iterator[str]:

@@ -40,9 +40,6 @@ def assert_same_drafts(batch: Draft, row: int, alone: Draft) -> None:
     torch.testing.assert_close(batch.hidden[row, :length], alone.hidden[0, :length], atol=1e-5, rtol=1e-5)
 
 
-# --- batches -----------------------------------------------------------------------------------------------------------
-
-
 def assert_rows_draft_as_alone(drafter: Drafter, target: Borrowed, lengths: Sequence[int], asked: Sequence[int]) -> None:
     rows = [features(length, seed=i) for i, length in enumerate(lengths)]
     anchors = [3 * i % 37 for i in range(len(rows))]
@@ -140,8 +137,6 @@ def test_only_the_first_rows_take_part_where_fewer_are_asked(target: Borrowed) -
     some, all_ = target.propose(drafter, rows, [1, 2], [7, 7]), target.propose(drafter, rows, [1, 2, 3], [7, 7, 7])
     assert [some.tokens(0), some.tokens(1)] == [all_.tokens(0), all_.tokens(1)]
 
-
-# --- rows join and leave -----------------------------------------------------------------------------------------------
 
 STEPS = st.lists(
     st.one_of(
@@ -257,9 +252,6 @@ def test_a_row_that_is_not_in_use_and_counts_that_do_not_fit_are_refused() -> No
         rows.join()
 
 
-# --- chunks, memory ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("windows", [RING, GROWING, MIXED, (1, 1), (2, 2)])
 @pytest.mark.parametrize("length", [1, 11, 12, 13, 40])
 def test_a_prompt_in_chunks_of_any_size_gives_the_same_drafts(
@@ -320,6 +312,17 @@ def test_memory_is_bounded_by_the_window_when_every_layer_slides(target: Borrowe
     )  # after 79 times round
 
 
+def test_memory_that_grows_with_the_context_is_caught(target: Borrowed, monkeypatch: pytest.MonkeyPatch) -> None:
+    class NeverARing(DrafterContext):
+        def __init__(self, drafter: Drafter, max_rows: int = 1) -> None:
+            super().__init__(drafter, max_rows)
+            self.is_ring = False
+
+    monkeypatch.setattr(Drafter, "new_context", lambda self, max_rows=1: NeverARing(self, max_rows))
+    with pytest.raises(AssertionError):
+        test_memory_is_bounded_by_the_window_when_every_layer_slides(target)
+
+
 def test_buffers_double_where_a_layer_sees_everything_and_are_never_moved_between(target: Borrowed) -> None:
     drafter = random_drafter(layer_windows=MIXED)
     rows = context_of(drafter, [features(1, 0)])
@@ -339,9 +342,6 @@ def test_buffers_double_where_a_layer_sees_everything_and_are_never_moved_betwee
 def test_a_long_prompt_at_once_reserves_its_own_length_at_least(target: Borrowed) -> None:
     rows = context_of(random_drafter(layer_windows=GROWING), [features(1500, 0)])
     assert rows.capacity == 1500
-
-
-# --- what a block sees -------------------------------------------------------------------------------------------------
 
 
 def hidden_by_dense_masks(drafter: Drafter, taps: Tensor, anchor: int, drafts: int, embedding: Tensor) -> Tensor:
@@ -506,8 +506,6 @@ def test_a_later_slot_reaches_an_earlier_one_only_if_not_causal(window: int | No
             assert moved[earlier] is seen, f"slot {slot} and row {earlier}"
 
 
-# --- what is not finite ------------------------------------------------------------------------------------------------
-
 BROKEN_VALUES = [torch.nan, -torch.nan, torch.inf, -torch.inf]
 SICK = 1  # of three rows
 
@@ -647,9 +645,6 @@ def test_drafts_that_no_block_holds_and_rows_that_are_not_there_are_refused(targ
     for asked in ([8], [-1], [3, 3]):
         with pytest.raises(ValueError, match=r"drafts asked|zip"):
             target.propose(drafter, rows, [1] * len(asked), asked)
-
-
-# --- what is chosen, and from which weights ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("part", ["attention_conv", "mlp_conv", "selector"])

@@ -12,7 +12,7 @@ from tests.core.toys import drafter_config
 @pytest.mark.parametrize("version", [1, 2])
 def test_the_acceptance_length_is_what_the_engine_reaches(target: Target, documents: list[Document], version: int) -> None:
     drafter = new_drafter(drafter_config(version=version, layer_windows=(6, 6)), seed=0)
-    for _ in train(drafter, target, documents, [], Settings(steps=40, documents=4, anchors=8, learning_rate=0.01)):
+    for _ in train(drafter, target, documents, [], Settings(steps=25, documents=4, anchors=8, learning_rate=0.01)):
         pass
     drafter.eval()
     prompts = [document.tokens[: document.prompt_length] for document in documents]

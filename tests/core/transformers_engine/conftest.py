@@ -1,12 +1,11 @@
 """A toy target, prompts for it, and what it writes alone."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
 import torch
-from torch import Tensor
 
 from dflash2_core import Completion, Drafter, SamplingParams, TransformersEngine, load_drafter
 from dflash2_core.assets import held_out_prompts, tiny_pair
@@ -14,7 +13,6 @@ from dflash2_core.transformers_engine import Target
 from tests.core.toys import EOS, toy_target
 
 NEW = 24
-Processor = Callable[[Tensor, Tensor], Tensor]
 
 
 def random_prompt(length: int, seed: int) -> list[int]:
@@ -26,18 +24,6 @@ def complete(engine: TransformersEngine, prompt: Sequence[int], **options: objec
     params = SamplingParams(**{"max_new_tokens": NEW, "ignore_eos": True} | options)  # type: ignore[arg-type]
     (completion,) = engine.generate([list(prompt)], params)
     return completion
-
-
-def dictation(prompt: Sequence[int], text: Sequence[int]) -> Processor:
-    """A logits processor under which any target writes this text after this prompt, then id 0 for ever."""
-
-    def dictate(history: Tensor, logits: Tensor) -> Tensor:
-        at = len(history) - len(prompt)
-        forced = torch.full_like(logits, -torch.inf)
-        forced[text[at] if at < len(text) else 0] = 0.0
-        return forced
-
-    return dictate
 
 
 @pytest.fixture(scope="session")

@@ -58,9 +58,6 @@ def block_of(i: int) -> int:
     return BLOCKS[i % len(BLOCKS)]
 
 
-# --- toys --------------------------------------------------------------------------------------------------------------
-
-
 def test_the_prompts_and_texts_are_worth_comparing(written: Written) -> None:
     lengths = [len(prompt) for prompt, _ in written]
     assert (min(lengths), max(lengths)) == (1, 200)
@@ -194,9 +191,6 @@ def test_ids_that_only_pad_the_targets_head_are_never_written(temperature: float
             assert completion.token_ids == complete(TransformersEngine(toy_target()), [1, 2, 3]).token_ids
 
 
-# --- mutants -----------------------------------------------------------------------------------------------------------
-
-
 def accepts_one_more(proposal: Proposal, logits: Tensor) -> Verdict:
     verdict = verify(proposal, logits)
     n = torch.minimum(verdict.num_accepted + 1, proposal.lengths)
@@ -243,9 +237,6 @@ def test_an_engine_that_is_not_lossless_is_caught(
     monkeypatch.setattr(place, name, mutant)
     with pytest.raises(AssertionError):
         assert_identical(drafter, target, prompt, text, 8)
-
-
-# --- the trained pair --------------------------------------------------------------------------------------------------
 
 
 def test_the_trained_pair_on_held_out_prompts(trained: Trained) -> None:

@@ -29,8 +29,6 @@ from tests.core.transformers_engine.test_stopping import LETTERS
 PROMPT = random_prompt(9, seed=1)
 
 
-# --- a drafter and a target that do not fit ----------------------------------------------------------------------------
-
 MISFITS: dict[str, tuple[dict[str, object], tuple[str, ...]]] = {
     "features of another width": ({"target_hidden_size": 24}, ("24", "16")),
     "another hidden size": ({"hidden_size": 32}, ("32", "16")),
@@ -82,8 +80,6 @@ def test_a_drafter_of_another_width_that_would_broadcast_is_caught(target: Targe
         with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
             test_a_drafter_that_does_not_fit_is_refused_with_both_numbers(misfit, target)
 
-
-# --- targets -----------------------------------------------------------------------------------------------------------
 
 SMALL = {
     "vocab_size": 37,
@@ -206,9 +202,6 @@ def test_what_the_engine_cannot_do_is_refused_at_load(options: dict[str, object]
         TransformersEngine.from_pretrained(folders["target"], **({"device": "cpu"} | options))
 
 
-# --- block sizes -------------------------------------------------------------------------------------------------------
-
-
 def test_block_size_one_is_off_and_says_so(target: Target) -> None:
     with pytest.warns(UserWarning, match="drafting is off"):
         engine = TransformersEngine(target, random_drafter(), block_size=1)
@@ -237,9 +230,6 @@ def test_a_block_of_b_rows_drafts_b_less_one(block_size: int | None, drafts: int
         engine = TransformersEngine(target, random_drafter(), block_size=block_size)
     stats = complete(engine, PROMPT).stats
     assert engine.num_drafts == len(stats.drafted_per_position) == drafts
-
-
-# --- requests ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -316,9 +306,6 @@ def test_prompts_may_be_ids_arrays_or_tensors_one_or_many(target: Target) -> Non
     assert engine.generate([]) == []
 
 
-# --- a target that breaks ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_target_whose_logits_are_not_finite_ends_in_a_sentence(temperature: float) -> None:
     model = toy_model()
@@ -326,9 +313,6 @@ def test_a_target_whose_logits_are_not_finite_ends_in_a_sentence(temperature: fl
     for drafter in (None, random_drafter()):
         with pytest.raises(Dflash2Error, match=r"(?i)nan"):
             complete(TransformersEngine(Target(model), drafter), PROMPT, temperature=temperature)
-
-
-# --- a drafter that is of no use ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -16,9 +16,6 @@ from tests.core.transformers_engine.conftest import Trained, complete, random_pr
 PROMPT = random_prompt(9, seed=1)
 
 
-# --- seeds -------------------------------------------------------------------------------------------------------------
-
-
 def test_a_seed_gives_the_same_ids_whatever_ran_before_and_another_seed_others(target: Target) -> None:
     drafter = random_drafter(seed=2)
     options = {"temperature": 1.0, "max_new_tokens": 16}
@@ -56,9 +53,6 @@ def test_a_stream_draws_as_generate_does(target: Target) -> None:
     assert last.completion.token_ids == runner.generate(PROMPT, params)[0].token_ids
 
 
-# --- options that leave one choice -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("options", [{"top_k": 1}, {"min_p": 1.0}, {"top_p": 1e-4}, {"temperature": 1e-30}], ids=repr)
 def test_a_filter_that_leaves_one_id_is_greedy(options: dict[str, float], target: Target) -> None:
     for prompt in (PROMPT, random_prompt(40, seed=3)):
@@ -67,9 +61,6 @@ def test_a_filter_that_leaves_one_id_is_greedy(options: dict[str, float], target
             completion = complete(TransformersEngine(target, drafter), prompt, **({"temperature": 1.0} | options))
             assert completion.token_ids == text
             assert drafter is None or completion.stats.num_drafted > 0
-
-
-# --- options that rewrite logits ---------------------------------------------------------------------------------------
 
 
 def no_id_twice_in_a_row(history: Tensor, logits: Tensor) -> Tensor:
@@ -131,8 +122,6 @@ def test_a_history_that_stands_still_inside_the_block_is_caught(
     with pytest.raises(AssertionError):
         assert_identical_with(options, target)
 
-
-# --- the law -----------------------------------------------------------------------------------------------------------
 
 ERROR_RATE = 1e-3
 """How often a right engine would fail a law test, over all seeds; with the seeds fixed it is always or never."""

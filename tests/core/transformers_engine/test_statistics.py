@@ -94,8 +94,6 @@ def test_statistics_become_json() -> None:
     assert told["accepted_per_position"] == [3, 2, 1]
 
 
-# --- in the engine -----------------------------------------------------------------------------------------------------
-
 PROMPT = random_prompt(9, seed=1)
 
 
@@ -125,6 +123,22 @@ def test_passes_with_drafts_that_are_not_finite_are_counted_with_the_reason(wher
     assert completion.token_ids == text
     assert completion.stats.skipped == {"drafter output not finite": NEW - 2, "last token of the budget": 1}
     assert completion.stats.num_drafted == 0
+
+
+def test_drafts_counted_that_were_never_committed_are_caught(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    def cut_short() -> None:
+        text = complete(TransformersEngine(target), PROMPT).token_ids
+        at = next(i for i in range(2, 8) if text[i] not in text[:i])
+        stats = complete(TransformersEngine(target, oracle(PROMPT, text)), PROMPT, stop_token_ids=[text[at]]).stats
+        assert (stats.num_cycles, stats.num_accepted, stats.num_committed, stats.num_cut) == (1, at, at, 1)
+
+    cut_short()
+    record = AcceptanceStats.record
+    monkeypatch.setattr(
+        AcceptanceStats, "record", lambda self, drafted, accepted, committed: record(self, drafted, accepted, accepted + 1)
+    )
+    with pytest.raises(AssertionError):
+        cut_short()
 
 
 def test_the_sum_over_requests_is_per_token_not_per_request(target: Target) -> None:

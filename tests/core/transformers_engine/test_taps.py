@@ -131,9 +131,6 @@ def test_taps_that_no_engine_could_agree_on_are_refused(taps: tuple[int, ...], n
         TransformersEngine(target, Drafter(drafter_config(target_layer_ids=taps, num_target_layers=None)))
 
 
-# --- what the drafter's context holds -----------------------------------------------------------------------------------
-
-
 class Recorder(Drafter):
     """Keeps what it was asked and what it drafted, cycle by cycle."""
 
