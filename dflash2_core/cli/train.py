@@ -38,6 +38,7 @@ def train(
     conv_kernel_size: Annotated[int, typer.Option(help="Taps of the convolutions.")] = 2,
     conv_group_size: Annotated[int, typer.Option(help="Channels that share a kernel.")] = 16,
     mask_token_id: Annotated[int | None, typer.Option(help="Default: the tokenizer's mask token.")] = None,
+    start: Annotated[str, typer.Option(help="target: begin with copies of its last layers; random.")] = "random",
     freeze: Annotated[list[str] | None, typer.Option(help="selector, convolution: left off. May be repeated.")] = None,
     temperatures: Annotated[str, typer.Option(help="Of the responses, dealt out in turn.")] = "0,0.7,1",
     responses: Annotated[Path | None, typer.Option(help="Folder that keeps them, for other runs too. Default: OUTPUT.")] = None,
@@ -64,7 +65,7 @@ def train(
     from dflash2_core.training.losses import Objective
     from dflash2_core.training.responses import Responses
     from dflash2_core.training.shape import Shape, config_for
-    from dflash2_core.training.start import Part, new_drafter
+    from dflash2_core.training.start import Part, copy_from_target, new_drafter
     from dflash2_core.training.start import freeze as keep_as_it_began
     from dflash2_core.transformers_engine import Target
 
@@ -101,6 +102,8 @@ def train(
 
     model = Target.from_pretrained(target, dtype=dtype, device=device)
     drafter = new_drafter(config_for(model, shape), seed).to(model.device)
+    if _one_of(start, "start", "target", "random") == "target":
+        copy_from_target(drafter, model)
     keep_as_it_began(drafter, parts)
     kept_in = responses or output
     texts = _documents(model, drawn, kept_in / "documents.safetensors", console)

@@ -7,6 +7,8 @@ import torch
 
 from dflash2_core.config import DrafterConfig
 from dflash2_core.drafter import Drafter
+from dflash2_core.errors import ConfigError
+from dflash2_core.transformers_engine.target import Target
 
 Part = Literal["selector", "convolution"]
 PARTS: dict[str, tuple[str, ...]] = {"selector": ("candidate_selector.",), "convolution": ("attention_conv.", "mlp_conv.")}
@@ -18,6 +20,26 @@ def new_drafter(config: DrafterConfig, seed: int) -> Drafter:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return Drafter(config)
+
+
+@torch.no_grad()
+def copy_from_target(drafter: Drafter, target: Target) -> None:
+    """Begin with the target's last layers and final norm, and with features that are its last tap: the context's keys and
+    values in the drafter's last layer are then those of a target layer. What DFlash 2 adds stays as it began.
+
+    Raises ConfigError if the target's layers have other tensors than a drafter's, or other sizes.
+    """
+    H, count = drafter.config.hidden_size, len(drafter.layers)
+    copied = {f"layers.{i}.{name}": x for i in range(count) for name, x in target.layers[i - count].state_dict().items()}
+    copied["norm.weight"] = target.model.get_decoder().norm.weight
+    copied["hidden_norm.weight"] = target.layers[-1].input_layernorm.weight
+    copied["fc.weight"] = torch.eye(H, drafter.fc.in_features).roll(-H, dims=1)
+    weights = drafter.state_dict()
+    for name, tensor in copied.items():
+        if name not in weights or weights[name].shape != tensor.shape:
+            theirs, ours = tuple(tensor.shape), tuple(weights[name].shape) if name in weights else "none"
+            raise ConfigError(f"the drafter cannot begin with the target's layers: {name} is {theirs} there and {ours} here")
+        weights[name].copy_(tensor)
 
 
 def freeze(drafter: Drafter, parts: Collection[Part]) -> None:

@@ -3,13 +3,16 @@ import torch
 
 from dflash2_core import SamplingParams
 from dflash2_core.drafter import Drafter
+from dflash2_core.errors import ConfigError
 from dflash2_core.training.documents import Document, collate
+from dflash2_core.training.features import target_features
 from dflash2_core.training.loop import losses_of
 from dflash2_core.training.losses import Objective
 from dflash2_core.training.optimizers import make_optimizers
-from dflash2_core.training.start import Part, freeze, new_drafter
+from dflash2_core.training.shape import Shape, config_for
+from dflash2_core.training.start import Part, copy_from_target, freeze, new_drafter
 from dflash2_core.transformers_engine import Target, TransformersEngine
-from tests.core.toys import drafter_config
+from tests.core.toys import MASK, drafter_config
 
 
 def without_its_second_version(drafter: Drafter) -> Drafter:
@@ -37,6 +40,22 @@ def test_the_same_seed_gives_the_same_drafter() -> None:
     first, again, other = (new_drafter(drafter_config(), seed).state_dict() for seed in (1, 1, 2))
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not torch.equal(first["fc.weight"], other["fc.weight"])
+
+
+def test_copied_layers_read_the_context_as_the_targets_own_layer_does(target: Target) -> None:
+    shape = Shape(mask_token_id=MASK, conv_group_size=4, selector_top_k=5)
+    drafter = new_drafter(config_for(target, shape), seed=0)
+    copy_from_target(drafter, target)
+    taps, _ = target_features(target, torch.tensor([[3, 1, 4, 1, 5, 9]]), drafter.config.target_layer_ids)
+    last = target.layers[-1]
+    theirs = last.self_attn.v_proj(last.input_layernorm(taps[..., -target.hidden_size :]))
+    ours = drafter.layers[-1].self_attn.v_proj(drafter.encode_taps(taps))
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_layers_of_another_size_are_not_copied(target: Target) -> None:
+    with pytest.raises(ConfigError, match="cannot begin with the target's layers"):
+        copy_from_target(new_drafter(drafter_config(head_dim=4), seed=0), target)
 
 
 @pytest.mark.parametrize("part", ["selector", "convolution"])
