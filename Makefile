@@ -22,10 +22,10 @@ lint: $(VENV)/.ready
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
 
-# The embedded pair from nothing: corpus, tokenizer, target (about 30 minutes), drafter and comparisons (about 60).
+# The embedded pair from nothing, on Debian with the package python3.11-doc: some two hours on two idle cores.
 tiny-pair: $(VENV)/.ready
 	$(RUN)/python -m pip install --quiet "reasoning-gym==0.1.25"
-	$(RUN)/python -m recipes.tiny_pair
+	$(RUN)/python -m recipes.tiny_pair.build
 
 $(VENV)/.ready: ci/core.sh ci/core.txt pyproject.toml
 	PYTHON=$(PYTHON) VENV=$(VENV) bash ci/core.sh

@@ -29,7 +29,7 @@ def main() -> None:
     """Entry point of the console script."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # models are local folders; nothing here reaches for a hub
     try:
-        app()
+        app(prog_name="dflash2")
     except Dflash2Error as error:
         sys.exit(_could_not_run(str(error)))
     except ImportError as error:

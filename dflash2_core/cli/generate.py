@@ -54,7 +54,7 @@ def generate(
     prompts: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[PROMPT]...", help="What to continue; - reads it from standard input. Default: three examples."
+            metavar="PROMPT", help="What to continue; - reads it from standard input. Default: three examples."
         ),
     ] = None,
     target: Annotated[Path | None, typer.Option(help="Folder of the target. Default: the embedded tiny one.")] = None,

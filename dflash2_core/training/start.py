@@ -32,7 +32,7 @@ def copy_from_target(drafter: Drafter, target: Target) -> None:
     H, count = drafter.config.hidden_size, len(drafter.layers)
     copied = {f"layers.{i}.{name}": x for i in range(count) for name, x in target.layers[i - count].state_dict().items()}
     copied["norm.weight"] = target.model.get_decoder().norm.weight
-    copied["hidden_norm.weight"] = target.layers[-1].input_layernorm.weight
+    copied["hidden_norm.weight"] = target.layers[-1].get_parameter("input_layernorm.weight")
     copied["fc.weight"] = torch.eye(H, drafter.fc.in_features).roll(-H, dims=1)
     weights = drafter.state_dict()
     for name, tensor in copied.items():

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from recipes.tiny_pair.card import write_card
 
-SHAPE = "--window 96 --taps 0,1,2 --intermediate-size 1024 --selector-rank 48"
-RESPONSES = "--temperatures 0,0,0.7,1 --max-new-tokens 160"
-LEARNING = "--optimizer muon --learning-rate 0.002"
+SHAPE = "--window 96 --taps 0,1,2 --selector-rank 48 --start target"
+RESPONSES = "--temperatures 0,0,0.7 --max-new-tokens 160"
+LEARNING = "--documents 4 --optimizer muon --learning-rate 0.002"
 ABLATIONS = {
     "dflash2": "",
     "selector_off": "--freeze selector",
@@ -43,7 +43,7 @@ def _drafter(work: Path, name: str, minutes: float, options: str) -> None:
     if not (work / name / "drafter" / "model.safetensors").is_file():
         inputs = f"--target {work}/target --prompts {work}/training_prompts.jsonl --heldout {work}/prompts.json"
         places = f"--responses {work}/responses --output {work}/{name}"
-        length = f"--minutes {minutes} --evaluate-every 200"
+        length = f"--minutes {minutes}"
         _python(f"dflash2_core.cli train {inputs} {places} {SHAPE} {RESPONSES} {LEARNING} {length} {options}")
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from dflash2_core import AcceptanceStats, Drafter, Proposal, SamplingParams, TransformersEngine
 from dflash2_core.drafter.selector import transition_scores
 from dflash2_core.transformers_engine import Target, engine
-from tests.core.toys import VOCABULARY, oracle, random_drafter
+from tests.core.toys import VOCABULARY, oracle, random_drafter, toy_target
 from tests.core.transformers_engine.conftest import Trained, complete, random_prompt
 
 PROMPT = random_prompt(9, seed=1)
@@ -270,9 +270,11 @@ def test_an_argmax_walk_is_lossless_with_a_one_hot_q_alone(kind: type[Drafter], 
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_what_a_toy_emits_has_the_targets_law_with_q_over_candidates_or_over_the_whole_vocabulary(
-    version: int, target: Target
+    version: int,
 ) -> None:
-    drafter = random_drafter(seed=2, version=version, layer_windows=(12, 12))
+    target = toy_target(num_hidden_layers=2)
+    fits = {"num_target_layers": 2, "target_layer_ids": (0,)}
+    drafter = random_drafter(seed=2, version=version, layer_windows=(12, 12), **fits)
     prompts = [random_prompt(5, seed=seed) for seed in range(12)]
     sample = Sample(target, drafter, prompts, temperature=1.3, max_new_tokens=100)
     assert sample.stats.mean_acceptance_length > 1.05
