@@ -38,7 +38,7 @@ class DrafterAttention(nn.Module):
 
     def heads(self, x: Tensor) -> Tensor:
         """[R, T, heads * d] -> [R, T, heads, d]"""
-        return x.view(*x.shape[:-1], -1, self.head_dim)
+        return x.view(*x.shape[:-1], x.shape[-1] // self.head_dim, self.head_dim)
 
     def keys_values(self, x: Tensor, rotation: Rotation) -> tuple[Tensor, Tensor]:
         """x [R, T, H], the context's features or the block's rows -> k, v [R, kv_heads, T, d]"""

@@ -142,14 +142,14 @@ class DrafterContext:
             keys[:, :, start:anchor_slot] = k
             values[:, :, start:anchor_slot] = v
             # The heads of a group share their keys: asked as one longer query, no key is repeated in memory.
-            grouped = q.reshape(rows, k.shape[1], groups * block, -1)
+            grouped = q.reshape(rows, k.shape[1], groups * block, q.shape[-1])
             o = F.scaled_dot_product_attention(
                 grouped,
                 keys[:, :, start : anchor_slot + used],
                 values[:, :, start : anchor_slot + used],
                 attn_mask=masks[kinds[layer]],
             )
-            return o.reshape(rows, -1, block, o.shape[-1])
+            return o.reshape(q.shape)
 
         return attention
 

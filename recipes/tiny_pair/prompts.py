@@ -12,7 +12,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from recipes.tiny_pair.corpus import DOMAINS, IM_START, Domain, Split, documents
 
 HELDOUT_PER_DOMAIN = 70
-TRAINING: dict[Domain, int] = {"code": 1600, "docs": 1600, "arithmetic": 1600}
+TRAINING: dict[Domain, int] = {"code": 1200, "docs": 1200, "arithmetic": 1200}
 
 
 def cut_prompts(
