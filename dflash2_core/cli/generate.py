@@ -53,9 +53,7 @@ class Outcome:
 def generate(
     prompts: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="PROMPT", help="What to continue; - reads it from standard input. Default: three examples."
-        ),
+        typer.Argument(metavar="PROMPT", help="What to continue; - reads it from standard input. Default: three examples."),
     ] = None,
     target: Annotated[Path | None, typer.Option(help="Folder of the target. Default: the embedded tiny one.")] = None,
     drafter: Annotated[
