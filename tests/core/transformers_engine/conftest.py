@@ -31,18 +31,6 @@ def target() -> Target:
     return toy_target()
 
 
-@pytest.fixture(scope="session")
-def plain(target: Target) -> TransformersEngine:
-    return TransformersEngine(target)
-
-
-@pytest.fixture(scope="session")
-def written(plain: TransformersEngine) -> list[tuple[list[int], list[int]]]:
-    """56 prompts of 1 to 200 ids, and the NEW ids that the toy target writes alone after each."""
-    prompts = [random_prompt(1 + 199 * i // 55, seed=i) for i in range(56)]
-    return [(prompt, complete(plain, prompt).token_ids) for prompt in prompts]
-
-
 @dataclass
 class Trained:
     """The embedded pair in float32, and at least 200 held-out prompts of 1 to 200 ids."""

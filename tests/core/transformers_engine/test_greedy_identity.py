@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -13,25 +14,37 @@ from torch import Tensor
 from dflash2_core import AcceptanceStats, Completion, Drafter, Proposal, TransformersEngine, Verdict
 from dflash2_core.transformers_engine import Target, engine
 from dflash2_core.transformers_engine.cache import RollbackCache
-from tests.core.toys import (
-    VOCABULARY,
-    ScriptedDrafter,
-    always_wrong,
-    drafter_config,
-    oracle,
-    random_drafter,
-    toy_model,
-    toy_target,
-)
+from tests.core import toys
+from tests.core.toys import VOCABULARY, ScriptedDrafter
 from tests.core.transformers_engine.conftest import NEW, Trained, complete, random_prompt
 
 BLOCKS = range(2, 9)
 Written = list[tuple[list[int], list[int]]]
 
+# Thousands of passes: three layers are enough to have a text of one's own, and one to tap.
+toy_model, toy_target = (partial(make, num_hidden_layers=3) for make in (toys.toy_model, toys.toy_target))
+drafter_config, random_drafter, oracle, always_wrong = (
+    partial(make, **{"num_target_layers": 3, "target_layer_ids": (1,)})
+    for make in (toys.drafter_config, toys.random_drafter, toys.oracle, toys.always_wrong)
+)
+TARGET = toy_target()
 
-def scripted(prompt: list[int], text: list[int], right: list[bool], **changes: object) -> ScriptedDrafter:
+
+@pytest.fixture(scope="module")
+def target() -> Target:
+    return TARGET
+
+
+@pytest.fixture(scope="module")
+def written(target: Target) -> Written:
+    """56 prompts of 1 to 200 ids, and the NEW ids that the toy target writes alone after each."""
+    prompts = [random_prompt(1 + 199 * i // 55, seed=i) for i in range(56)]
+    return [(prompt, complete(TransformersEngine(target), prompt).token_ids) for prompt in prompts]
+
+
+def scripted(prompt: list[int], text: list[int], right: list[bool]) -> ScriptedDrafter:
     """Drafts the target's own id where `right` says so, and another elsewhere."""
-    drafter = ScriptedDrafter(drafter_config(**changes))
+    drafter = ScriptedDrafter(drafter_config())
     drafter.script = {len(prompt) + i: token if right[i] else (token + 1) % VOCABULARY for i, token in enumerate(text)}
     return drafter
 
@@ -100,9 +113,6 @@ def test_with_a_drafter_that_is_partly_right(target: Target, written: Written) -
     assert 1.5 < AcceptanceStats.total(totals).mean_acceptance_length < 5
 
 
-SHALLOW = toy_target(num_hidden_layers=2)  # many runs, and two layers are enough
-
-
 @settings(max_examples=40)
 @given(
     st.integers(1, 6),
@@ -112,9 +122,8 @@ SHALLOW = toy_target(num_hidden_layers=2)  # many runs, and two layers are enoug
 )
 def test_any_mistakes_at_any_place_of_any_block(length: int, seed: int, block_size: int, right: list[bool]) -> None:
     prompt = random_prompt(length, seed)
-    text = complete(TransformersEngine(SHALLOW), prompt, max_new_tokens=len(right)).token_ids
-    drafter = scripted(prompt, text, right, num_target_layers=2, target_layer_ids=(0,))
-    stats = assert_identical(drafter, SHALLOW, prompt, text, block_size)
+    text = complete(TransformersEngine(TARGET), prompt, max_new_tokens=len(right)).token_ids
+    stats = assert_identical(scripted(prompt, text, right), TARGET, prompt, text, block_size)
     assert (stats.num_target_passes, stats.num_drafted, stats.num_accepted) == cycles(right, block_size)
 
 
@@ -136,7 +145,7 @@ def test_streams_that_take_turns_do_not_touch_each_other(target: Target, written
     """Two engines on one target, with different taps, and a plain one: each pass asks for its own."""
     engines = [
         TransformersEngine(target, random_drafter(seed=2, layer_windows=(12, 12))),
-        TransformersEngine(target, random_drafter(seed=3, target_layer_ids=(1, 3))),
+        TransformersEngine(target, random_drafter(seed=3, target_layer_ids=(1, 0))),
         TransformersEngine(target),
     ]
     alone = [complete(runner, written[5][0]) for runner in engines]
@@ -166,11 +175,10 @@ def test_an_abandoned_stream_leaves_nothing_behind(target: Target, written: Writ
 
 
 def test_a_mask_that_the_target_writes_itself_stays_in_the_text(target: Target, written: Written) -> None:
-    prompt, text = max(written, key=lambda pair: pair[1].count(31))
-    assert text.count(31) > 1
-    drafter = random_drafter(seed=2, mask_token_id=31)
-    assert_identical(drafter, target, prompt, text, 8)
-    knowing = oracle(prompt, text, mask_token_id=31)
+    prompt, text = written[20]
+    mask = max(text[1:], key=text.count)
+    assert_identical(random_drafter(seed=2, mask_token_id=mask), target, prompt, text, 8)
+    knowing = oracle(prompt, text, mask_token_id=mask)
     assert assert_identical(knowing, target, prompt, text, 8).num_target_passes == 3
 
 
@@ -243,15 +251,21 @@ def test_the_trained_pair_on_held_out_prompts(trained: Trained) -> None:
     plain = TransformersEngine(trained.target)
     by_block: dict[int, list[AcceptanceStats]] = {block_size: [] for block_size in BLOCKS}
     for i, prompt in enumerate(trained.prompts):
-        text = complete(plain, prompt, max_new_tokens=32).token_ids
+        text = complete(plain, prompt, max_new_tokens=16).token_ids
         by_block[block_of(i)].append(assert_identical(trained.drafter, trained.target, prompt, text, block_of(i)))
     assert len(trained.prompts) >= 200
     assert min(map(len, trained.prompts)) == 1
-    assert max(map(len, trained.prompts)) > 100, "prompts past the drafter's window are the ones that can go wrong"
+    assert max(map(len, trained.prompts)) > trained.drafter.config.layer_windows[0], "the ring must go round"
     totals = {block_size: AcceptanceStats.total(parts) for block_size, parts in by_block.items()}
     shown = json.dumps({block_size: round(total.mean_acceptance_length, 2) for block_size, total in totals.items()})
-    assert totals[8].mean_acceptance_length > 2, shown
-    assert AcceptanceStats.total(totals.values()).mean_acceptance_length > 2, shown
     for block_size, total in totals.items():
         assert 1.3 < total.mean_acceptance_length <= block_size, shown
         assert len(total.accepted_per_position) == block_size - 1
+
+
+def test_the_trained_pair_over_longer_texts(trained: Trained) -> None:
+    plain, parts = TransformersEngine(trained.target), []
+    for prompt in trained.prompts[5::20]:
+        text = complete(plain, prompt, max_new_tokens=64).token_ids
+        parts.append(assert_identical(trained.drafter, trained.target, prompt, text, 8))
+    assert AcceptanceStats.total(parts).mean_acceptance_length > 2, AcceptanceStats.total(parts)
