@@ -47,10 +47,14 @@ def train(
     anchors: Annotated[int, typer.Option(help="Blocks drawn from each document.")] = 32,
     optimizer: Annotated[str, typer.Option(help="adamw, muon.")] = "adamw",
     learning_rate: Annotated[float, typer.Option(help="Peak rate of AdamW; Muon's follows from it.")] = 6e-4,
-    loss: Annotated[str, typer.Option(help="tv: 0.1 CE + 0.1 CE of the selector + 0.9 TV; ce: both CEs.")] = "tv",
+    loss: Annotated[
+        str, typer.Option(help="tv: 0.1 CE + 0.1 CE of the selector + 0.9 TV; ce: both CEs; ce-tv: from ce to tv.")
+    ] = "tv",
+    teacher: Annotated[str, typer.Option(help="text: the CEs' labels are the tokens; target: its distribution.")] = "text",
     outside: Annotated[str, typer.Option(help="skip, inject: a label that is no candidate.")] = "skip",
     gamma: Annotated[float | None, typer.Option(help="Decay of the position weights. Default: by block size.")] = None,
     autocast: Annotated[bool, typer.Option("--autocast", help="bfloat16 in the drafter's forward pass.")] = False,
+    keep_features: Annotated[bool, typer.Option("--keep-features", help="Keep the target's features in memory.")] = False,
     evaluate_every: Annotated[int, typer.Option(help="Steps between measurements; 0: at the end only.")] = 0,
     save_every: Annotated[int, typer.Option(help="Steps between checkpoints; 0: at the end only.")] = 200,
     dtype: Annotated[str, typer.Option(help="Of the target: auto, float32, bfloat16, float16.")] = "auto",
@@ -77,10 +81,16 @@ def train(
         optimizer=_one_of(optimizer, "optimizer", "adamw", "muon"),
         learning_rate=learning_rate,
         autocast=autocast,
+        keep_features=keep_features,
         seed=seed,
         evaluate_every=evaluate_every,
         save_every=save_every,
-        objective=Objective(_one_of(loss, "loss", "tv", "ce"), _one_of(outside, "outside", "skip", "inject"), gamma),
+        objective=Objective(
+            mix=_one_of(loss, "loss", "tv", "ce", "ce-tv"),
+            teacher=_one_of(teacher, "teacher", "text", "target"),
+            outside=_one_of(outside, "outside", "skip", "inject"),
+            gamma=gamma,
+        ),
     )
     shape = Shape(
         version=version,

@@ -16,14 +16,14 @@ from torch import nn
 
 from dflash2_core.errors import CheckpointError
 
-LATEST = "latest"
+LATEST, PREVIOUS = "latest", "previous"
 
 
 def save_checkpoint(
     folder: Path, module: nn.Module, optimizers: Sequence[torch.optim.Optimizer], state: dict[str, Any]
 ) -> None:
-    """Replaces the checkpoint in `folder` whole: a run that dies while saving leaves the one before."""
-    new, current = folder / "incoming", folder / LATEST
+    """Replaces the checkpoint in `folder` whole: a run that dies while saving leaves the one before, here or in `previous`."""
+    new, current, previous = folder / "incoming", folder / LATEST, folder / PREVIOUS
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
     save_file({name: tensor.contiguous() for name, tensor in module.state_dict().items()}, new / "weights.safetensors")
@@ -32,13 +32,16 @@ def save_checkpoint(
         tensors = {f"{index}.{key}": value.contiguous() for index, kept in states.items() for key, value in kept.items()}
         save_file(tensors, new / f"optimizer.{number}.safetensors")
     (new / "run.json").write_text(json.dumps(state, indent=2) + "\n")
-    shutil.rmtree(current, ignore_errors=True)
+    if current.exists():
+        shutil.rmtree(previous, ignore_errors=True)
+        os.replace(current, previous)
     os.replace(new, current)
+    shutil.rmtree(previous, ignore_errors=True)
 
 
 def load_checkpoint(folder: Path, module: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, Any]:
     """Restores weights and optimizers in place and returns the state; CheckpointError if there is none that fits."""
-    current = folder / LATEST
+    current = next((kept for kept in (folder / LATEST, folder / PREVIOUS) if kept.exists()), folder / LATEST)
     try:
         state: dict[str, Any] = json.loads((current / "run.json").read_text())
         module.load_state_dict(load_file(current / "weights.safetensors"))

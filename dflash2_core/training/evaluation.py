@@ -16,7 +16,7 @@ from dflash2_core.drafter import best_candidates
 from dflash2_core.drafter.model import Drafter
 from dflash2_core.training.blocks import Blocks, all_anchors, block_attention, make_blocks
 from dflash2_core.training.documents import Document, collate
-from dflash2_core.training.features import target_features
+from dflash2_core.training.features import FeatureSource
 from dflash2_core.transformers_engine.target import Target
 
 RECALL_WITHOUT_SELECTOR = 16
@@ -46,12 +46,13 @@ def evaluate(drafter: Drafter, target: Target, documents: Sequence[Document], *,
     num_tokens = sum(len(d.tokens) - d.prompt_length - 1 for d in usable)
     cycles = oracle_cycles = 0
     found, judged = torch.zeros(2, drafter.config.num_drafts, dtype=torch.int64)
+    source = FeatureSource(target, drafter.config.target_layer_ids)
     for start in range(0, len(usable), batch_size):
-        batch = collate(usable[start : start + batch_size]).to(target.device)
+        some = usable[start : start + batch_size]
+        batch = collate(some).to(target.device)
         anchors = all_anchors(batch)
         blocks = make_blocks(batch, anchors, drafter.config.block_size, drafter.config.mask_token_id)
-        taps, _ = target_features(target, batch.tokens, drafter.config.target_layer_ids)
-        drafts, candidates = _draft(drafter, target, taps, blocks)
+        drafts, candidates = _draft(drafter, target, source.of(some).taps, blocks)
         hits = (candidates == blocks.labels[..., None]).any(-1) & blocks.judged
         found, judged = found + hits.sum(0).cpu(), judged + blocks.judged.sum(0).cpu()
         right = (drafts == blocks.labels) & blocks.judged

@@ -16,7 +16,7 @@ from dflash2_core.training.blocks import block_attention, make_blocks, sample_an
 from dflash2_core.training.checkpoints import load_checkpoint, save_checkpoint
 from dflash2_core.training.documents import Batch, Document, collate
 from dflash2_core.training.evaluation import evaluate
-from dflash2_core.training.features import target_features
+from dflash2_core.training.features import Features, FeatureSource
 from dflash2_core.training.losses import Objective, block_losses
 from dflash2_core.training.optimizers import Kind, make_optimizers, schedule, set_learning_rates
 from dflash2_core.transformers_engine.target import Target
@@ -33,6 +33,7 @@ class Settings:
     learning_rate         AdamW's; Muon's own follows from it
     warmup                share of the run
     autocast              bfloat16 for the drafter's forward pass
+    keep_features         keep the target's features of every document in memory, for later epochs
     evaluate_every, save_every   in steps; 0: only at the end
     """
 
@@ -45,6 +46,7 @@ class Settings:
     warmup: float = 0.04
     clip: float = 1.0
     autocast: bool = False
+    keep_features: bool = False
     seed: int = 0
     evaluate_every: int = 0
     save_every: int = 0
@@ -66,23 +68,31 @@ def draw_documents(documents: Sequence[Document], step: int, count: int, seed: i
 
 
 def losses_of(
-    drafter: Drafter, target: Target, batch: Batch, anchors: Tensor, objective: Objective, autocast: bool = False
+    drafter: Drafter,
+    target: Target,
+    batch: Batch,
+    features: Features,
+    anchors: Tensor,
+    objective: Objective,
+    *,
+    progress: float = 1.0,
+    autocast: bool = False,
 ) -> dict[str, Tensor]:
-    """The drafter's losses for the blocks at `anchors` [D, N] of a batch of documents."""
+    """The drafter's losses for the blocks at `anchors` [D, N] of a batch of documents, given the target's features of them."""
     config = drafter.config
     blocks = make_blocks(batch, anchors, config.block_size, config.mask_token_id)
-    taps, target_hidden = target_features(target, batch.tokens, config.target_layer_ids)
-    (D, T), H = batch.tokens.shape, target_hidden.shape[-1]
+    taps, target_hidden = features.taps, features.hidden
+    D, T, H = target_hidden.shape
     judges = blocks.positions[:, :-1].reshape(D, -1, 1).clamp(max=T - 1).expand(-1, -1, H)
     with torch.autocast(batch.tokens.device.type, torch.bfloat16, enabled=autocast):
         with torch.no_grad():
-            target_logits = target.head(target_hidden.gather(1, judges)).view(*blocks.labels.shape, -1)
+            target_logits = target.logits(target_hidden.gather(1, judges)).view(*blocks.labels.shape, -1)
         positions = torch.arange(T, device=taps.device).expand(D, -1)
         context = drafter.context_kv(drafter.encode_taps(taps), positions)
         attend = block_attention(config, context, T, blocks)
         hidden = drafter.hidden(drafter.embed(blocks.ids, target.embed), blocks.positions, attend)[:, 1:]
         logits = drafter.logits(hidden, target.head)
-        return block_losses(drafter, hidden, logits, target_logits[..., : config.vocab_size], blocks, objective)
+        return block_losses(drafter, hidden, logits, target_logits, blocks, objective, progress)
 
 
 def train(
@@ -113,12 +123,21 @@ def train(
     trained = [p for p in drafter.parameters() if p.requires_grad]
     drafter.train()
     progress = _progress(settings, step, elapsed)
+    source = FeatureSource(target, drafter.config.target_layer_ids, keep=settings.keep_features)
     while progress < 1:
-        batch = collate(draw_documents(documents, step, settings.documents, settings.seed))
+        drawn = draw_documents(documents, step, settings.documents, settings.seed)
+        batch = collate(drawn).to(target.device)
         generator = torch.Generator().manual_seed(settings.seed * 1_000_003 + step)
         anchors = sample_anchors(batch, settings.anchors, generator)
         losses = losses_of(
-            drafter, target, batch.to(target.device), anchors.to(target.device), settings.objective, settings.autocast
+            drafter,
+            target,
+            batch,
+            source.of(drawn),
+            anchors,
+            settings.objective,
+            progress=progress,
+            autocast=settings.autocast,
         )
         losses["total"].backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(trained, settings.clip)

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from transformers import PreTrainedTokenizerBase
 
 INCOMPLETE = "\ufffd"
-LONGEST_CHARACTER = 4  # bytes, and so ids at most, of one character in UTF-8
 
 
 class Detokenizer:
@@ -55,7 +54,7 @@ class Detokenizer:
         """Read as many ids as make whole characters: half a one at the end must not hold back those before it."""
         if self._tokenizer is None:
             return
-        for end in range(len(self._ids), max(self._read, len(self._ids) - LONGEST_CHARACTER), -1):
+        for end in range(len(self._ids), self._read, -1):
             pending = self._pending(end)
             if not pending.endswith(INCOMPLETE):
                 self.text += pending

@@ -1,7 +1,8 @@
 """The target: a Hugging Face causal LM that hands out its taps, its embedding and its head, and whose cache rolls back."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,29 @@ class Target:
         logits: Tensor = self.model.get_output_embeddings()(hidden)
         return logits
 
+    @torch.no_grad()
+    def logits(self, hidden: Tensor) -> Tensor:
+        """hidden [.., H], the decoder's final hidden states -> the model's own logits [.., V].
+
+        Raises CompatibilityError if the model makes its logits of the head's output in a way that is not known here.
+        """
+        return self._from_head(self.head(hidden))[..., : self.vocab_size]
+
+    @cached_property
+    def _from_head(self) -> Callable[[Tensor], Tensor]:
+        """How the model goes on from its head: of the scales and caps that its config names, the one it is seen to apply."""
+        ids = torch.arange(min(8, self.vocab_size), device=self.device)[None]
+        raw = self.head(self.model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state)
+        own = self.model(input_ids=ids, use_cache=False).logits.float()
+        apart = {way: float((way(raw).float() - own).abs().max()) for way in _ways_from_head(self.config)}
+        way, error = min(apart.items(), key=lambda item: item[1])
+        if not error <= 4 * torch.finfo(raw.dtype).eps * float(own.abs().max()):
+            raise CompatibilityError(
+                f"{type(self.model).__name__} does not make its logits of its head's output by a scale or a softcap of its "
+                "config: a drafter cannot be trained on its distribution yet"
+            )
+        return way
+
     def tap(self, layer_ids: Sequence[int]) -> None:
         """Keep the outputs of these layers, and of no others, in each pass from now on. Empty: none."""
         if tuple(layer_ids) == self._taps:
@@ -128,6 +152,18 @@ class Target:
             hook.remove()
         self._taps = tuple(layer_ids)
         self._hooks = [self.layers[i].register_forward_hook(self._keeper(i)) for i in layer_ids]
+
+    def encode(self, tokens: Tensor, layer_ids: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """One pass without a cache over whole texts: their taps and final hidden states, in the target's dtype.
+
+        tokens [D, T] int64, padded on the right (a causal target's real positions do not see what follows them)
+        Returns taps [D, T, n_taps * H] and hidden [D, T, H].
+        """
+        self.tap(layer_ids)
+        hidden: Tensor = self.model.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state
+        taps = torch.cat([self._tapped[i] for i in layer_ids], dim=-1)
+        self._tapped.clear()
+        return taps, hidden
 
     def _keeper(self, layer: int) -> Any:
         def keep(module: nn.Module, args: Any, output: Any) -> None:
@@ -166,6 +202,19 @@ class Target:
         features = torch.cat([self._tapped[i] for i in taps], dim=-1)
         self._tapped.clear()
         return logits, features
+
+
+def _ways_from_head(config: PretrainedConfig) -> list[Callable[[Tensor], Tensor]]:
+    """From a head's raw output to logits, as the models of `transformers` do it: the keys are theirs."""
+    scales = [1.0]
+    for key in ("logit_scale", "logits_scaling", "output_multiplier", "lm_head_multiplier"):
+        if factor := getattr(config, key, None):
+            scales += [factor, 1 / factor]
+    cap = getattr(config, "final_logit_softcapping", None)
+    scaled: list[Callable[[Tensor], Tensor]] = [lambda x, by=by: x * by for by in scales]  # type: ignore[misc]
+    if cap is None:
+        return scaled
+    return [lambda x, by=by: cap * torch.tanh(x * by / cap) for by in scales] + scaled
 
 
 def _refuse_drafter(config: PretrainedConfig, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The embedded pair from nothing: `python -m recipes.tiny_pair.build`. Some two hours on two idle CPU cores.
+"""The embedded pair from nothing: `python -m recipes.tiny_pair.build`. Some three hours on two idle CPU cores.
 
 A step whose result stands in the work folder is not repeated, so that a build which was stopped goes on where it was.
 """
@@ -11,9 +11,9 @@ from pathlib import Path
 
 from recipes.tiny_pair.card import write_card
 
-SHAPE = "--window 96 --taps 0,1,2 --selector-rank 48 --start target"
-RESPONSES = "--temperatures 0,0,0.7 --max-new-tokens 160"
-LEARNING = "--documents 4 --optimizer muon --learning-rate 0.002"
+SHAPE = "--window 96 --taps 0,1,2 --selector-rank 128 --start target"
+RESPONSES = "--temperatures 0,0,0.7,1 --max-new-tokens 160"
+LEARNING = "--documents 4 --optimizer muon --learning-rate 0.002 --loss ce-tv --teacher target --keep-features"
 ABLATIONS = {
     "dflash2": "",
     "selector_off": "--freeze selector",
@@ -74,7 +74,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("runs/tiny_pair"))
     parser.add_argument("--assets", type=Path, default=ASSETS)
     parser.add_argument("--target-minutes", type=float, default=45)
-    parser.add_argument("--minutes", type=float, default=20)
+    parser.add_argument("--minutes", type=float, default=62)
     parser.add_argument("--ablation-minutes", type=float, default=6)
     arguments = parser.parse_args()
     build(arguments.work, arguments.target_minutes, arguments.minutes, arguments.ablation_minutes)

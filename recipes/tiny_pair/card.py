@@ -24,6 +24,7 @@ def write_card(work: Path, output: Path, ablations: Sequence[str]) -> None:
     text = template.format(
         target_parameters=f"{_parameters(work / 'target'):,}",
         drafter_parameters=f"{_parameters(work / 'full' / 'drafter'):,}",
+        selector_rank=_read(work / "full" / "drafter" / "config.json")["dflash_config"]["selector_rank"],
         losses=_losses(work),
         acceptance=_acceptance(figures),
         positions=" · ".join(f"{share:.0%}" for share in figures["accepted_by_position"]),

@@ -10,6 +10,7 @@ from dflash2_core.training.losses import (
     chosen_candidates,
     position_weights,
     selector_losses,
+    soft_selector_losses,
     teacher_forced_scores,
     total_variations,
     unary_losses,
@@ -48,7 +49,9 @@ def test_every_loss_equals_brute_force(tables: dict[str, torch.Tensor]) -> None:
     candidates = best_candidates(t["logits"], K)[1]
     scores = scores_of(t, candidates)
     unary, selector = unary_losses(t["logits"], t["labels"]), selector_losses(scores, candidates, t["labels"])
-    tv = total_variations(scores, candidates, t["target_logits"])
+    p = t["target_logits"].softmax(-1)
+    tv = total_variations(scores, p.gather(-1, candidates))
+    soft_unary, soft_selector = unary_losses(t["logits"], p), soft_selector_losses(scores, p.gather(-1, candidates))
     for r in range(R):
         for i in range(L):
             label, before = int(t["labels"][r, i]), t["predecessors"][r, i]
@@ -60,8 +63,12 @@ def test_every_loss_equals_brute_force(tables: dict[str, torch.Tensor]) -> None:
             total = sum(math.exp(s) for s in S.values())
             expected = math.log(total) - S[label] if label in S else math.inf
             assert selector[r, i].item() == pytest.approx(expected, abs=1e-4)
-            p = t["target_logits"][r, i].softmax(-1)
-            overlap = sum(min(p[b].item(), math.exp(s) / total) for b, s in S.items())
+            q = t["logits"][r, i].softmax(-1)
+            whole = -sum(p[r, i, b].item() * math.log(q[b]) for b in range(V))
+            assert soft_unary[r, i].item() == pytest.approx(whole, abs=1e-5)
+            of_candidates = sum(p[r, i, b].item() * (math.log(total) - s) for b, s in S.items())
+            assert soft_selector[r, i].item() == pytest.approx(of_candidates, abs=1e-4)
+            overlap = sum(min(p[r, i, b].item(), math.exp(s) / total) for b, s in S.items())
             assert tv[r, i].item() == pytest.approx(1 - overlap, abs=1e-5)
 
 
@@ -90,5 +97,4 @@ def test_infinite_losses_without_weight_do_not_reach_the_mean_or_the_gradient() 
 
 def test_identical_distributions_over_all_candidates_have_no_variation() -> None:
     logits = torch.randn(2, 3, V)
-    everything = torch.arange(V).expand(2, 3, V)
-    assert total_variations(logits, everything, logits).abs().max() < 1e-6
+    assert total_variations(logits, logits.softmax(-1)).abs().max() < 1e-6

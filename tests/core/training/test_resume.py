@@ -14,11 +14,12 @@ from tests.core.toys import drafter_config
 SETTINGS = Settings(steps=8, documents=3, anchors=4, learning_rate=0.01, save_every=1)
 
 
+@pytest.mark.parametrize("keep", [False, True])
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
 def test_a_resumed_run_repeats_the_uninterrupted_one_exactly(
-    target: Target, documents: list[Document], tmp_path: Path, kind: str
+    target: Target, documents: list[Document], tmp_path: Path, kind: str, keep: bool
 ) -> None:
-    settings = replace(SETTINGS, optimizer=kind)  # type: ignore[arg-type]
+    settings = replace(SETTINGS, optimizer=kind, keep_features=keep)  # type: ignore[arg-type]
     whole = new_drafter(drafter_config(), seed=0)
     losses = [record["total"] for record in train(whole, target, documents, [], settings)]
 

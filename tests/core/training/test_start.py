@@ -5,7 +5,7 @@ from dflash2_core import SamplingParams
 from dflash2_core.drafter import Drafter
 from dflash2_core.errors import ConfigError
 from dflash2_core.training.documents import Document, collate
-from dflash2_core.training.features import target_features
+from dflash2_core.training.features import FeatureSource
 from dflash2_core.training.loop import losses_of
 from dflash2_core.training.losses import Objective
 from dflash2_core.training.optimizers import make_optimizers
@@ -46,7 +46,7 @@ def test_copied_layers_read_the_context_as_the_targets_own_layer_does(target: Ta
     shape = Shape(mask_token_id=MASK, conv_group_size=4, selector_top_k=5)
     drafter = new_drafter(config_for(target, shape), seed=0)
     copy_from_target(drafter, target)
-    taps, _ = target_features(target, torch.tensor([[3, 1, 4, 1, 5, 9]]), drafter.config.target_layer_ids)
+    taps = FeatureSource(target, drafter.config.target_layer_ids).of([Document([3, 1, 4, 1, 5, 9], 1)]).taps
     last = target.layers[-1]
     theirs = last.self_attn.v_proj(last.input_layernorm(taps[..., -target.hidden_size :]))
     ours = drafter.layers[-1].self_attn.v_proj(drafter.encode_taps(taps))
@@ -68,8 +68,10 @@ def test_a_frozen_part_stays_as_it_began_and_the_rest_moves(
     freeze(drafter, [part])
     optimizers = make_optimizers(drafter, kind, 0.01)  # type: ignore[arg-type]
     batch = collate(documents[:4])
+    features = FeatureSource(target, drafter.config.target_layer_ids).of(documents[:4])
+    anchors = batch.prompt_lengths[:, None] + torch.arange(4)
     for _ in range(3):  # the kernels of a convolution and the selector's first factors wait for their partners to leave zero
-        losses_of(drafter, target, batch, batch.prompt_lengths[:, None] + torch.arange(4), Objective())["total"].backward()
+        losses_of(drafter, target, batch, features, anchors, Objective())["total"].backward()
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad()

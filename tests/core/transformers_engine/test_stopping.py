@@ -484,6 +484,10 @@ def test_whole_characters_never_come_in_halves(text: str, groups: list[int]) -> 
     assert not any("\ufffd" in piece for piece in pieces)
 
 
+def test_whole_characters_are_streamed_at_once_however_many_broken_ones_follow() -> None:
+    assert play(b"ab" + b"\x80" * 6, [8])[0][0] == "ab"
+
+
 @given(
     st.text("ab漢", max_size=12),
     st.lists(st.text("ab漢", min_size=1, max_size=3), min_size=1, max_size=3),
