@@ -28,12 +28,14 @@ class SamplingParams:
     frequency_penalty   finite; over the output only, as OpenAI has it
     logit_bias          id -> finite number, or -inf for an id that must never come; None is off
     seed                any 64-bit integer; None leaves the choice to the engine
+    n                   >= 1, completions of the prompt; the i-th is what seed + i alone would give
     max_new_tokens      >= 1
     stop                strings that end the text; one string or several, none empty
     stop_token_ids      ids that end the text
     ignore_eos          carry on past the model's own end of sequence
     logprobs            how many alternatives to report per token; None is off
     logits_processor    called once per judged row, after bias and penalties; None is off
+    speculate           False: this request is decoded plainly, its output is the same
     """
 
     temperature: float = 0.0
@@ -45,12 +47,14 @@ class SamplingParams:
     frequency_penalty: float = 0.0
     logit_bias: Mapping[int, float] | None = None
     seed: int | None = None
+    n: int = 1
     max_new_tokens: int = 256
     stop: str | Sequence[str] = ()
     stop_token_ids: Sequence[int] = ()
     ignore_eos: bool = False
     logprobs: int | None = None
     logits_processor: LogitsProcessor | None = None
+    speculate: bool = True
 
     def __post_init__(self) -> None:
         self._settle("temperature", _number(self.temperature), lambda x: x >= 0, "a finite number >= 0 (0 is greedy)")
@@ -65,13 +69,15 @@ class SamplingParams:
         )
         for name in ("presence_penalty", "frequency_penalty"):
             self._settle(name, _number(getattr(self, name)), lambda _: True, "a finite number (0 is off)")
-        self._settle("max_new_tokens", _integer(self.max_new_tokens), lambda x: x >= 1, "an integer >= 1")
+        for name in ("n", "max_new_tokens"):
+            self._settle(name, _integer(getattr(self, name)), lambda x: x >= 1, "an integer >= 1")
         if self.seed is not None:
             self._settle("seed", _integer(self.seed), lambda x: -(2**63) <= x < 2**64, "a 64-bit integer, or None")
         if self.logprobs is not None:
             self._settle("logprobs", _integer(self.logprobs), lambda x: x >= 0, "an integer >= 0, or None")
-        if not isinstance(self.ignore_eos, bool):
-            raise _refusal("ignore_eos", self.ignore_eos, "True or False")
+        for name in ("ignore_eos", "speculate"):
+            if not isinstance(getattr(self, name), bool):
+                raise _refusal(name, getattr(self, name), "True or False")
         if self.logits_processor is not None and not callable(self.logits_processor):
             raise _refusal("logits_processor", self.logits_processor, "a function (history, logits) -> logits, or None")
         self._settle_stops()

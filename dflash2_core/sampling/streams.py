@@ -5,6 +5,7 @@ request's seed; the counter is the absolute position and the purpose. A draw tha
 (past the first rejection) may be asked for again by the next: what was emitted never depended on it.
 """
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import TypeVar
 
@@ -36,12 +37,14 @@ _CODES = {purpose: code for code, purpose in enumerate(Purpose)}
 class RandomStreams:
     """The draws of a batch of requests.
 
-    seeds   an int (all rows alike) or [B] int64: one seed a row; any 64 bits
+    seeds   an int (all rows alike), or one seed a row: a sequence of ints or [B] int64; any 64 bits
     """
 
-    def __init__(self, seeds: int | Tensor) -> None:
+    def __init__(self, seeds: int | Sequence[int] | Tensor) -> None:
         if isinstance(seeds, int):
-            seeds = torch.tensor([(seeds + 2**63) % 2**64 - 2**63])
+            seeds = [seeds]
+        if not isinstance(seeds, Tensor):
+            seeds = torch.tensor([(seed + 2**63) % 2**64 - 2**63 for seed in seeds])
         self.seeds = seeds.to(torch.int64)
 
     def uniform(self, positions: Tensor, purpose: Purpose | str) -> Tensor:

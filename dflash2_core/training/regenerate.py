@@ -42,7 +42,7 @@ def _respond(
         row[: len(prompt)] = torch.tensor(prompt, device=device)
     ends = lengths + count
     temperatures = torch.tensor(heats, device=device)
-    at, cache = int(lengths.min()), target.new_cache()
+    at, cache = int(lengths.min()), target.new_cache(len(prompts))
     new = tokens[:, :at]
     while at < ends.max():
         chosen = _choose(target.forward(new, cache, rows=1)[0][:, -1], temperatures, generator)

@@ -4,11 +4,27 @@ import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+import torch
+from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from dflash2_core.acceptance import AcceptanceStats
 from dflash2_core.sampling import SamplingParams
+from dflash2_core.sampling.processing import judged_dtype
 from dflash2_core.transformers_engine.detokenizer import Detokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenLogprob:
+    """How likely the target alone found a token, before any option of the request: natural logarithms.
+
+    token_id, logprob  of the token that was committed
+    top                the most likely ids with theirs, best first, as many as were asked; the lower of tied ids first
+    """
+
+    token_id: int
+    logprob: float
+    top: list[tuple[int, float]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +36,7 @@ class Completion:
     finish_reason      "stop" (end of sequence, stop id, stop string) or "length" (budget, context limit)
     stats              how drafting went
     num_prompt_tokens  ids of the prompt
-    logprobs           None
+    logprobs           one entry a token, or None if they were not asked for
     """
 
     token_ids: list[int]
@@ -28,7 +44,7 @@ class Completion:
     finish_reason: str
     stats: AcceptanceStats
     num_prompt_tokens: int
-    logprobs: None = None
+    logprobs: list[TokenLogprob] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,24 +56,31 @@ class Chunk:
     completion: Completion | None = None
 
 
-@dataclass
+@dataclass(eq=False)
 class Request:
-    """prompt [T] ids and params; `budget` is how many tokens may still be written, the context limit included."""
+    """prompt [T] ids and params; `budget` is how many tokens may still be written, the context limit included.
+
+    sample  which of the `params.n` completions of its prompt it is
+    error   why it ended without a completion
+    """
 
     prompt: list[int]
     params: SamplingParams
     budget: int
     eos_token_ids: Collection[int]
     tokenizer: PreTrainedTokenizerBase | None
+    sample: int = 0
     output: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
     finish_reason: str | None = None
+    error: Exception | None = None
     stats: AcceptanceStats = field(default_factory=AcceptanceStats)
 
     def __post_init__(self) -> None:
         ends = () if self.params.ignore_eos else self.eos_token_ids
         self.stop_ids = frozenset(ends) | frozenset(self.params.stop_token_ids) | self._special_stops()
         self.detokenizer = Detokenizer(self.tokenizer, self.params.stop)
-        self.seed = secrets.randbits(63) if self.params.seed is None else self.params.seed
+        self.seed = (secrets.randbits(63) if self.params.seed is None else self.params.seed) + self.sample
 
     @property
     def remaining(self) -> int:
@@ -65,9 +88,13 @@ class Request:
         return self.budget - len(self.output)
 
     @property
-    def anchor(self) -> int:
-        """The last committed id, whose key and value the target's cache does not hold yet."""
-        return self.output[-1]
+    def num_tokens(self) -> int:
+        """Committed tokens, the prompt's included; the last one's key and value are in no cache yet."""
+        return len(self.prompt) + len(self.output)
+
+    @property
+    def is_over(self) -> bool:
+        return self.finish_reason is not None or self.error is not None
 
     def commit(self, ids: Sequence[int]) -> list[int]:
         """Append what the target wrote, up to the first id that ends the text. Returns the ids that were kept.
@@ -87,6 +114,20 @@ class Request:
                 break
         return kept
 
+    def note_logprobs(self, logits: Tensor) -> None:
+        """logits [n, V], the target's own for the n ids committed last."""
+        count = min(self.params.logprobs or 0, logits.shape[-1])
+        logprobs = logits.to(judged_dtype(logits.dtype)).log_softmax(-1)
+        ids = torch.tensor(self.output[-len(logits) :], device=logits.device)
+        chosen = logprobs.gather(1, ids[:, None])[:, 0].tolist()
+        # Stable, so that the lower of tied ids comes first; topk alone leaves that open.
+        order = logprobs.argsort(dim=-1, descending=True, stable=True)[:, :count]
+        for token, logprob, best, theirs in zip(
+            ids.tolist(), chosen, order.tolist(), logprobs.gather(1, order).tolist(), strict=True
+        ):
+            top = list(zip(best, theirs, strict=True))
+            self.logprobs.append(TokenLogprob(token_id=token, logprob=logprob, top=top))
+
     def _special_stops(self) -> frozenset[int]:
         """Stop strings that are special tokens: those leave no text in which they could be found."""
         special = set(self.params.stop) & set(getattr(self.tokenizer, "all_special_tokens", ()))
@@ -103,5 +144,6 @@ class Request:
             finish_reason=self.finish_reason,
             stats=self.stats,
             num_prompt_tokens=len(self.prompt),
+            logprobs=self.logprobs if self.params.logprobs is not None else None,
         )
         return Chunk(token_ids=kept, text=rest, completion=completion)

@@ -19,7 +19,7 @@ from transformers import (
 )
 
 from dflash2_core.errors import CheckpointError, CompatibilityError, Dflash2Error
-from dflash2_core.transformers_engine.cache import RollbackCache
+from dflash2_core.transformers_engine.cache import Place, RollbackCache, causal_masks
 
 ORDINARY_LAYERS = ("full_attention", "sliding_attention")
 
@@ -41,6 +41,9 @@ class Target:
         self.layers = _decoder_layers(model)
         parameters = inspect.signature(model.forward).parameters
         self._cache_argument = "cache" if "cache" in parameters else "past_key_values"
+        self._attention = model.config._attn_implementation
+        self._window = getattr(self.config, "sliding_window", None)
+        self._kinds = _attention_kinds(self.config)
         self._tapped: dict[int, Tensor] = {}
         self._taps: tuple[int, ...] = ()
         self._hooks: list[Any] = []
@@ -171,37 +174,57 @@ class Target:
 
         return keep
 
-    def new_cache(self) -> RollbackCache:
-        """An empty cache for one request."""
-        return RollbackCache()
+    def require_batches(self) -> None:
+        """Raises CompatibilityError if rows of different lengths cannot share a pass."""
+        if self._attention not in ("sdpa", "eager"):
+            raise CompatibilityError(
+                f"the target's attention is {self._attention!r}, which takes no mask for rows of different lengths: load it "
+                "with attn_implementation 'sdpa' or 'eager', or keep max_batch_size at 1"
+            )
+
+    def new_cache(self, max_rows: int = 1) -> RollbackCache:
+        """An empty cache for up to `max_rows` requests."""
+        return RollbackCache(max_rows)
 
     @torch.inference_mode()
     def forward(
-        self, ids: Tensor, cache: RollbackCache, *, rows: int, taps: Sequence[int] = ()
+        self, ids: Tensor, cache: RollbackCache, *, rows: int, taps: Sequence[int] = (), first_row: int = 0
     ) -> tuple[Tensor, Tensor | None]:
-        """One pass over new tokens; the cache grows by them.
+        """One pass over new tokens; the cache's rows grow by them.
 
-        ids    [1, T] int64
-        rows   logits are computed for the last `rows` positions only
-        taps   layers whose outputs are wanted, in this order; asked in each pass, since engines may share a target
-        Returns logits [1, rows, V] and, if there are taps, their features [1, T, n_taps * H].
+        ids        [B, T] int64, of the cache's rows first_row .. first_row + B - 1, each after what it holds already
+        rows       logits are computed for the last `rows` positions only
+        taps       layers whose outputs are wanted, in this order; asked in each pass, since engines may share a target
+        Returns logits [B, rows, V] and, if there are taps, their features [B, T, n_taps * H].
         """
         self.tap(taps)
-        start = cache.length
-        positions = torch.arange(start, start + ids.shape[1], device=ids.device)[None]
-        output = self.model(
-            input_ids=ids,
-            position_ids=positions,
-            use_cache=True,
-            logits_to_keep=rows,
-            **{self._cache_argument: cache},
-        )
+        place = cache.begin(first_row, *ids.shape)
+        options: dict[str, Any] = {self._cache_argument: cache, "use_cache": True, "logits_to_keep": rows}
+        if len(set(place.starts)) > 1:  # else the mask is left to the model, whatever attention it has
+            options["attention_mask"] = self._masks(place)
+        positions = place.positions(ids.device)
+        if self.context_limit is not None:  # only the padding of a row can lie past it
+            positions = positions.clamp(max=self.context_limit - 1)
+        output = self.model(input_ids=ids, position_ids=positions, **options)
         logits = output.logits[..., : self.vocab_size]
         if not taps:
             return logits, None
         features = torch.cat([self._tapped[i] for i in taps], dim=-1)
         self._tapped.clear()
         return logits, features
+
+    def _masks(self, place: Place) -> Tensor | dict[str, Tensor]:
+        """What the model takes for rows of different lengths: one mask, or one for each kind of layer."""
+        windows = {kind: None if kind == "full_attention" else self._window for kind in self._kinds}
+        masks = causal_masks(place, list(windows.values()), self.device)
+        if self._attention == "eager":  # adds its mask instead of choosing by it
+            least = torch.finfo(self.dtype).min
+            masks = {
+                w: torch.zeros(m.shape, dtype=self.dtype, device=m.device).masked_fill_(~m, least) for w, m in masks.items()
+            }
+        if len(windows) > 1:
+            return {kind: masks[window] for kind, window in windows.items()}
+        return masks[next(iter(windows.values()))]
 
 
 def _ways_from_head(config: PretrainedConfig) -> list[Callable[[Tensor], Tensor]]:
@@ -253,6 +276,14 @@ def _decoder_layers(model: PreTrainedModel) -> nn.ModuleList:
     if layers is None:
         raise CompatibilityError(f"{type(model).__name__} cannot be a target here: no list of decoder layers was found to tap")
     return layers
+
+
+def _attention_kinds(config: PretrainedConfig) -> tuple[str, ...]:
+    kinds = getattr(config, "layer_types", None)
+    if kinds is None:
+        slides = getattr(config, "sliding_window", None) is not None and getattr(config, "use_sliding_window", True)
+        kinds = ("sliding_attention" if slides else "full_attention",)
+    return tuple(sorted(set(kinds)))
 
 
 def _refuse_stateful(model: PreTrainedModel) -> None:

@@ -117,6 +117,6 @@ def test_memory_that_is_not_written_yet_is_never_read() -> None:
         run(target, held, ids)
     for layer in cache.layers:
         with torch.inference_mode():
-            layer.keys[..., layer.length :, :] = torch.nan
-            layer.values[..., layer.length :, :] = torch.nan
+            layer.keys[..., cache.length :, :] = torch.nan
+            layer.values[..., cache.length :, :] = torch.nan
     assert torch.equal(run(target, cache, after), run(target, fresh, after))

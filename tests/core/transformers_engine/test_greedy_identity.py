@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dflash2_core import AcceptanceStats, Completion, Drafter, Proposal, TransformersEngine, Verdict
-from dflash2_core.transformers_engine import Target, engine
+from dflash2_core.transformers_engine import Target, judge
 from dflash2_core.transformers_engine.cache import RollbackCache
 from tests.core import toys
 from tests.core.toys import VOCABULARY, ScriptedDrafter
@@ -214,23 +214,23 @@ def judged_by_the_row_before(proposal: Proposal, logits: Tensor) -> Verdict:
     return verify(proposal, logits.roll(1, dims=1))
 
 
-def never_rolled_back(self: RollbackCache, length: int) -> None:
+def never_rolled_back(self: RollbackCache, length: int, row: int = 0) -> None:
     pass
 
 
-def rolled_back_one_too_far(self: RollbackCache, length: int) -> None:
-    rollback(self, length - 1)
+def rolled_back_one_too_far(self: RollbackCache, length: int, row: int = 0) -> None:
+    rollback(self, length - 1, row)
 
 
-verify, rollback = engine.verify_greedy, RollbackCache.rollback
+verify, rollback = judge.verify_greedy, RollbackCache.rollback
 
 
 @pytest.mark.parametrize(
     ("place", "name", "mutant"),
     [
-        (engine, "verify_greedy", accepts_one_more),
-        (engine, "verify_greedy", bonus_from_the_first_row),
-        (engine, "verify_greedy", judged_by_the_row_before),
+        (judge, "verify_greedy", accepts_one_more),
+        (judge, "verify_greedy", bonus_from_the_first_row),
+        (judge, "verify_greedy", judged_by_the_row_before),
         (RollbackCache, "rollback", never_rolled_back),
         (RollbackCache, "rollback", rolled_back_one_too_far),
     ],

@@ -170,7 +170,7 @@ def test_a_sliding_window_that_forgets_what_a_rollback_needs_is_caught(monkeypat
 
     def forgets(self: RollbackLayer, *states: torch.Tensor, **rest: object) -> tuple[torch.Tensor, torch.Tensor]:
         keys, values = update(self, *states, **rest)
-        self.keys[..., : max(0, self.length - 8), :] = 0
+        self.keys[..., : max(0, self._cache.place.end - 8), :] = 0
         return keys, values
 
     wrong = oracle(prompt, [(token + 1) % VOCABULARY for token in text])

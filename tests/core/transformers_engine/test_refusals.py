@@ -190,8 +190,8 @@ def test_a_folder_that_holds_no_drafter_is_refused(folders: dict[str, Path]) -> 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"max_batch_size": 2}, "max_batch_size is 2"),
         ({"max_batch_size": 0}, "max_batch_size is 0"),
+        ({"prefill_chunk": 0}, "prefill_chunk is 0"),
         ({"dtype": "int8"}, "int8"),
         ({"dtype": "nonsense"}, "nonsense"),
         ({"device": "nowhere"}, "nowhere"),
@@ -260,8 +260,6 @@ def test_an_empty_text_is_an_empty_prompt() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"logprobs": 3}, "logprobs"),
-        ({"logprobs": 0}, "logprobs"),
         ({"stop": "abc"}, "tokenizer"),
         ({"stop_token_ids": [37]}, "37"),
         ({"logit_bias": {40: 1.0}}, "40"),

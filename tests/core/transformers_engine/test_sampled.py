@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dflash2_core import AcceptanceStats, Drafter, Proposal, SamplingParams, TransformersEngine
 from dflash2_core.drafter.selector import transition_scores
-from dflash2_core.transformers_engine import Target, engine
+from dflash2_core.transformers_engine import Target, judge
 from tests.core.toys import VOCABULARY, oracle, random_drafter, toy_target
 from tests.core.transformers_engine.conftest import Trained, complete, random_prompt
 
@@ -109,7 +109,7 @@ def test_options_that_rewrite_logits_give_the_ids_of_plain_decoding(options: dic
 def test_a_history_that_stands_still_inside_the_block_is_caught(
     options: dict[str, Any], target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rewrite = engine.processed_logits
+    rewrite = judge.processed_logits
 
     def frozen(logits: Tensor, params: Sequence[SamplingParams], **history: Any) -> Tensor:
         if logits.shape[1] == 1:
@@ -118,7 +118,7 @@ def test_a_history_that_stands_still_inside_the_block_is_caught(
         rows = [rewrite(logits[:, i : i + 1], params, **(history | nothing)) for i in range(logits.shape[1])]
         return torch.cat(rows, dim=1)
 
-    monkeypatch.setattr(engine, "processed_logits", frozen)
+    monkeypatch.setattr(judge, "processed_logits", frozen)
     with pytest.raises(AssertionError):
         assert_identical_with(options, target)
 

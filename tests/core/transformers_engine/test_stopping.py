@@ -444,7 +444,7 @@ def test_a_constraint_is_never_asked_past_the_end_of_the_text(target: Target) ->
 
 def test_a_constraint_that_is_asked_past_the_end_is_caught(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "dflash2_core.transformers_engine.engine._drafts_before_an_end", lambda proposal, stop_ids: proposal.lengths
+        "dflash2_core.transformers_engine.judge._drafts_before_an_end", lambda proposal, stop_ids: proposal.lengths
     )
     with pytest.raises(AssertionError, match="asked past the end"):
         assert_asked_only_where_plain_decoding_asks(target)
