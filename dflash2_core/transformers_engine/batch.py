@@ -73,12 +73,12 @@ class Batch:
         return progress
 
     def _cycle(self, requests: Sequence[Request]) -> list[tuple[Request, list[int]]]:
-        starts = self._cache.lengths[: len(requests)]
         anchors = torch.tensor([request.output[-1] for request in requests], device=self.target.device)
         asked, reasons = zip(*map(self._drafts_to_ask, range(len(requests)), requests), strict=True)
         proposal = self._propose(anchors, asked)
         block = torch.cat((anchors[:, None], proposal.tokens), dim=1)
-        logits, taps = self.target.forward(block, self._cache, rows=block.shape[1], taps=self._taps)
+        rows = block.shape[1]
+        logits, taps = self.target.forward(block, self._cache, rows=rows, taps=self._taps, revocable=rows > 1)
         progress, counts = [], []
         for row, (request, outcome) in enumerate(zip(requests, judge(requests, proposal, logits), strict=True)):
             kept = self._commit(request, outcome, logits[row])
@@ -86,9 +86,9 @@ class Batch:
                 request.stats.record(outcome.drafted, len(outcome.ids) - 1, len(kept))
             else:
                 request.stats.skip(reasons[row])
-            self._cache.rollback(starts[row] + len(kept), row)
             counts.append(0 if request.is_over else len(kept))
             progress.append((request, kept))
+        self.target.rewind(self._cache, counts)
         if self._context is not None and taps is not None:
             self._context.append(taps, counts)
         return progress

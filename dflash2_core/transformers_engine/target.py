@@ -19,7 +19,7 @@ from transformers import (
 )
 
 from dflash2_core.errors import CheckpointError, CompatibilityError, Dflash2Error
-from dflash2_core.transformers_engine.cache import Place, RollbackCache, causal_masks
+from dflash2_core.transformers_engine.cache import LINEAR, Place, RollbackCache, causal_masks
 
 ORDINARY_LAYERS = ("full_attention", "sliding_attention")
 
@@ -32,13 +32,16 @@ class Target:
     """
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None = None) -> None:
-        _refuse_stateful(model)
         self.model = model.eval().requires_grad_(False)
         self.tokenizer = tokenizer
         self.config = model.config.get_text_config()
         self.device = model.device
         self.dtype = model.dtype
         self.layers = _decoder_layers(model)
+        self._recurrent = _recurrent_modules(model, self.layers)
+        for module in self._recurrent:
+            module.register_forward_pre_hook(self._note_input, with_kwargs=True)
+        self._inputs: dict[nn.Module, tuple[Tensor, dict[str, Any]]] | None = None
         parameters = inspect.signature(model.forward).parameters
         self._cache_argument = "cache" if "cache" in parameters else "past_key_values"
         self._attention = model.config._attn_implementation
@@ -184,21 +187,33 @@ class Target:
 
     def new_cache(self, max_rows: int = 1) -> RollbackCache:
         """An empty cache for up to `max_rows` requests."""
-        return RollbackCache(max_rows)
+        return RollbackCache(max_rows, getattr(self.config, "layer_types", None) or ())
 
     @torch.inference_mode()
     def forward(
-        self, ids: Tensor, cache: RollbackCache, *, rows: int, taps: Sequence[int] = (), first_row: int = 0
+        self,
+        ids: Tensor,
+        cache: RollbackCache,
+        *,
+        rows: int,
+        taps: Sequence[int] = (),
+        first_row: int = 0,
+        revocable: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """One pass over new tokens; the cache's rows grow by them.
 
         ids        [B, T] int64, of the cache's rows first_row .. first_row + B - 1, each after what it holds already
         rows       logits are computed for the last `rows` positions only
         taps       layers whose outputs are wanted, in this order; asked in each pass, since engines may share a target
+        revocable  `rewind` will say how many of the tokens are kept
         Returns logits [B, rows, V] and, if there are taps, their features [B, T, n_taps * H].
         """
         self.tap(taps)
         place = cache.begin(first_row, *ids.shape)
+        self._inputs = {} if revocable and self._recurrent else None
+        if self._inputs is not None:
+            for layer in cache.recurrent_layers:
+                layer.remember()
         options: dict[str, Any] = {self._cache_argument: cache, "use_cache": True, "logits_to_keep": rows}
         if len(set(place.starts)) > 1:  # else the mask is left to the model, whatever attention it has
             options["attention_mask"] = self._masks(place)
@@ -213,17 +228,48 @@ class Target:
         self._tapped.clear()
         return logits, features
 
-    def _masks(self, place: Place) -> Tensor | dict[str, Tensor]:
+    @torch.inference_mode()
+    def rewind(self, cache: RollbackCache, kept: Sequence[int]) -> None:
+        """Of the last pass, which was `revocable`, each row keeps its first `kept[row]` tokens.
+
+        Recurrent layers read those once more, from their state before the pass: their inputs do not depend on what followed.
+        """
+        place = cache.place
+        for row, (start, count) in enumerate(zip(place.starts, kept, strict=True), place.first_row):
+            cache.rollback(start + count, row)
+        if not self._inputs:
+            return
+        inputs, self._inputs = self._inputs, None
+        for rows, count in _runs(kept, place.first_row):
+            if count == place.length:
+                continue
+            of_pass = slice(rows.start - place.first_row, rows.stop - place.first_row)
+            for layer in cache.recurrent_layers:
+                layer.restore(rows, of_pass)
+            if count == 0:
+                continue
+            cache.place = Place(rows.start, place.starts[of_pass], count)
+            for module, (hidden, options) in inputs.items():
+                module(hidden[of_pass, :count], **options)
+
+    def _note_input(self, module: nn.Module, args: Any, options: dict[str, Any]) -> None:
+        if self._inputs is not None:
+            options = dict(options)
+            hidden = args[0] if args else options.pop("hidden_states")
+            self._inputs[module] = hidden, options
+
+    def _masks(self, place: Place) -> Tensor | dict[str, Tensor | None]:
         """What the model takes for rows of different lengths: one mask, or one for each kind of layer."""
-        windows = {kind: None if kind == "full_attention" else self._window for kind in self._kinds}
+        kinds = [kind for kind in self._kinds if kind != LINEAR]
+        windows = {kind: None if kind == "full_attention" else self._window for kind in kinds}
         masks = causal_masks(place, list(windows.values()), self.device)
         if self._attention == "eager":  # adds its mask instead of choosing by it
             least = torch.finfo(self.dtype).min
             masks = {
                 w: torch.zeros(m.shape, dtype=self.dtype, device=m.device).masked_fill_(~m, least) for w, m in masks.items()
             }
-        if len(windows) > 1:
-            return {kind: masks[window] for kind, window in windows.items()}
+        if len(self._kinds) > 1:
+            return {kind: masks[windows[kind]] if kind in windows else None for kind in self._kinds}
         return masks[next(iter(windows.values()))]
 
 
@@ -286,12 +332,29 @@ def _attention_kinds(config: PretrainedConfig) -> tuple[str, ...]:
     return tuple(sorted(set(kinds)))
 
 
-def _refuse_stateful(model: PreTrainedModel) -> None:
+def _recurrent_modules(model: PreTrainedModel, layers: nn.ModuleList) -> list[nn.Module]:
+    """The modules of a hybrid target whose state does not roll back by itself; CompatibilityError for kinds not known here."""
     config = model.config.get_text_config()
-    kinds = [kind for kind in getattr(config, "layer_types", None) or () if kind not in ORDINARY_LAYERS]
-    if kinds or getattr(model, "_is_stateful", False):
-        kind = kinds[0] if kinds else "recurrent state"
+    kinds = list(getattr(config, "layer_types", None) or ())
+    modules = [getattr(layer, "linear_attn", None) for layer, kind in zip(layers, kinds, strict=False) if kind == LINEAR]
+    unknown = [kind for kind in kinds if kind not in (*ORDINARY_LAYERS, LINEAR)]
+    stateful = bool(getattr(model, "_is_stateful", False)) and not modules
+    if unknown or None in modules or stateful:
+        kind = unknown[0] if unknown else LINEAR if None in modules else "recurrent state"
         raise CompatibilityError(
-            f"{type(model).__name__} has layers of the kind {kind!r}, whose state this engine cannot roll back to the "
-            f"accepted tokens; it takes targets with an ordinary key-value cache only: {' and '.join(ORDINARY_LAYERS)}"
+            f"{type(model).__name__} has layers of the kind {kind!r}, whose state this engine cannot roll back to the accepted "
+            f"tokens; it takes targets with an ordinary key-value cache ({' and '.join(ORDINARY_LAYERS)}) and those of the "
+            "Qwen3-Next kind, with linear attention beside it"
         )
+    return [module for module in modules if module is not None]
+
+
+def _runs(kept: Sequence[int], first_row: int) -> list[tuple[slice, int]]:
+    """Neighbouring rows that keep equally many tokens."""
+    runs: list[tuple[slice, int]] = []
+    for row, count in enumerate(kept, first_row):
+        if runs and runs[-1][1] == count:
+            runs[-1] = slice(runs[-1][0].start, row + 1), count
+        else:
+            runs.append((slice(row, row + 1), count))
+    return runs

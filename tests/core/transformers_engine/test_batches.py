@@ -261,9 +261,14 @@ def test_an_error_in_a_pass_for_all_ends_all_and_leaves_nothing_behind(
     scheduler.submit([engine.request(p, o) for p, o in zip(PROMPTS[:3], options(3), strict=True)])
     for _ in range(5):
         scheduler.step()
-    with monkeypatch.context() as patch, pytest.raises(MemoryError):
-        patch.setattr(DrafterContext, "append", lambda *_, **__: (_ for _ in ()).throw(MemoryError("no room")))
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(DrafterContext, "append", fails)
+    with pytest.raises(MemoryError):
         scheduler.step()
+    monkeypatch.undo()
     assert scheduler.is_idle
     requests = [engine.request(p, o) for p, o in zip(PROMPTS, options(16), strict=True)]
     scheduler.submit(requests)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dflash2_core import AcceptanceStats, Completion, Drafter, Proposal, TransformersEngine, Verdict
+from dflash2_core import AcceptanceStats, Completion, Drafter, Proposal, SamplingParams, TransformersEngine, Verdict
 from dflash2_core.transformers_engine import Target, judge
 from dflash2_core.transformers_engine.cache import RollbackCache
 from tests.core import toys
@@ -149,7 +149,7 @@ def test_streams_that_take_turns_do_not_touch_each_other(target: Target, written
         TransformersEngine(target),
     ]
     alone = [complete(runner, written[5][0]) for runner in engines]
-    params = engine.SamplingParams(max_new_tokens=NEW, ignore_eos=True)
+    params = SamplingParams(max_new_tokens=NEW, ignore_eos=True)
     streams = [runner.stream(written[5][0], params) for runner in engines]
     completions: list[Completion | None] = [None] * 3
     while not all(completions):
@@ -167,7 +167,7 @@ def test_streams_that_take_turns_do_not_touch_each_other(target: Target, written
 
 def test_an_abandoned_stream_leaves_nothing_behind(target: Target, written: Written) -> None:
     runner = TransformersEngine(target, random_drafter(seed=2, layer_windows=(12, 12)))
-    stream = runner.stream(written[30][0], engine.SamplingParams(max_new_tokens=NEW, ignore_eos=True))
+    stream = runner.stream(written[30][0], SamplingParams(max_new_tokens=NEW, ignore_eos=True))
     next(stream)
     next(stream)
     stream.close()
