@@ -10,7 +10,7 @@ export OMP_NUM_THREADS ?= 2
 .PHONY: demo test test-core lint tiny-pair clean
 
 demo: $(VENV)/.ready
-	$(RUN)/dflash2 generate --compare $(PROMPTS)
+	$(RUN)/dflash2 generate --compare --dtype float32 $(PROMPTS)
 
 test: lint test-core
 

@@ -3,6 +3,7 @@
 Exit codes: 0 done, 1 a finding, 2 could not run.
 """
 
+import io
 import os
 import sys
 
@@ -25,17 +26,25 @@ app.command()(inspect)
 app.command()(train)
 
 
+EXTRAS = ("transformers", "tokenizers")
+
+
 def main() -> None:
     """Entry point of the console script."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # models are local folders; nothing here reaches for a hub
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a character is no reason to stop
     try:
         app(prog_name="dflash2")
     except Dflash2Error as error:
         sys.exit(_could_not_run(str(error)))
     except ImportError as error:
-        if "pip install" not in str(error):
+        if error.name not in EXTRAS:
             raise
-        sys.exit(_could_not_run(str(error)))
+        sys.exit(_could_not_run(f"this command needs {error.name}: pip install 'dflash2[transformers]'"))
+    except UnicodeDecodeError as error:
+        sys.exit(_could_not_run(f"what was read is not UTF-8 text: {error}"))
     except KeyboardInterrupt:
         sys.exit(130)
 

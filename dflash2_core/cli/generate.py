@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from dflash2_core.transformers_engine import Completion, TransformersEngine
 
 
+LOW_PRECISION = (
+    "in {dtype} a pass over a block rounds otherwise than passes over single tokens, so that near ties may fall either way: "
+    "compare with --dtype float32"
+)
+
+
 @dataclass(kw_only=True)
 class Outcome:
     """One prompt's completion, and the plain one beside it if asked for."""
@@ -99,6 +105,8 @@ def generate(
     elif len(outcomes) > 1 or compare:
         console.print(_summary(outcomes), soft_wrap=True)
     if any(outcome.identical is False for outcome in outcomes):
+        if engine.target.dtype.itemsize < 4:
+            print(f"dflash2: {LOW_PRECISION.format(dtype=engine.target.dtype)}", file=sys.stderr)
         raise typer.Exit(1)
 
 
@@ -144,10 +152,10 @@ def _run(
     start = time.perf_counter()
     if console is not None:
         console.rule(style="dim")
-        console.print(prompt, style="dim", markup=False, end="")
+        _write(prompt)
     for chunk in engine.stream(prompt, params):
         if console is not None:
-            console.print(chunk.text, markup=False, end="", soft_wrap=True)
+            _write(chunk.text)
         completion = chunk.completion
     assert completion is not None
     outcome = Outcome(completion=completion, seconds=time.perf_counter() - start)
@@ -158,6 +166,12 @@ def _run(
         outcome.plain = plain.generate(prompt, params)[0]
         outcome.plain_seconds = time.perf_counter() - start
     return outcome
+
+
+def _write(text: str) -> None:
+    """As it is: a console of rich would wrap it and read tabs and :names: in it."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 def _report(console: Console, outcome: Outcome) -> None:

@@ -109,13 +109,15 @@ def train(
     drawn = Responses(prompts=prompts, temperatures=_list_of(float, temperatures, "temperatures"), **answers)
     parts: list[Part] = [_one_of(part, "freeze", "selector", "convolution") for part in freeze or []]
     console = Console(stderr=True)
+    kept_in = responses or output
+    for folder in (output, kept_in):
+        _make_folder(folder)
 
     model = Target.from_pretrained(target, dtype=dtype, device=device)
     drafter = new_drafter(config_for(model, shape), seed).to(model.device)
     if _one_of(start, "start", "target", "random") == "target":
         copy_from_target(drafter, model)
     keep_as_it_began(drafter, parts)
-    kept_in = responses or output
     texts = _documents(model, drawn, kept_in / "documents.safetensors", console)
     measured: list[Document] = []
     if heldout is not None:
@@ -162,6 +164,13 @@ def _measured(record: dict[str, Any]) -> str:
         f"step {record['step']}: acceptance length {figures['acceptance_length']:.2f} "
         f"(oracle {figures['oracle_length']:.2f}) · recall {recall}"
     )
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Dflash2Error(f"{folder} cannot be a folder to write to: {error.strerror}") from error
 
 
 def _one_of(value: str, option: str, *allowed: T) -> T:

@@ -15,6 +15,10 @@ LogitsProcessor = Callable[[Tensor, Tensor], Tensor]
 own tokens included. The function may change the logits in place, never the history."""
 
 
+MOST = 1e6
+"""Beyond any logit, and far enough from what float32 holds that no sum of options overflows."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SamplingParams:
     """One request's options. Raises SamplingError, with what was found and what is allowed.
@@ -23,10 +27,10 @@ class SamplingParams:
     top_k               >= 0; 0 is off. Ties at the edge: the lowest ids stay
     top_p               in (0, 1]; 1 is off. Ties at the edge: the lowest ids stay
     min_p               in [0, 1]; 0 is off; 1 keeps the most probable id alone (of tied ones the lowest)
-    repetition_penalty  finite, > 0; 1 is off; over prompt and output, as CTRL (Keskar et al. 2019) has it
-    presence_penalty    finite; over the output only, as OpenAI has it
-    frequency_penalty   finite; over the output only, as OpenAI has it
-    logit_bias          id -> finite number, or -inf for an id that must never come; None is off
+    repetition_penalty  1e-6 .. 1e6; 1 is off; over prompt and output, as CTRL (Keskar et al. 2019) has it
+    presence_penalty    -1e6 .. 1e6; over the output only, as OpenAI has it
+    frequency_penalty   -1e6 .. 1e6; over the output only, as OpenAI has it
+    logit_bias          id -> -1e6 .. 1e6, or -inf for an id that must never come; None is off
     seed                any 64-bit integer; None leaves the choice to the engine
     n                   >= 1, completions of the prompt; the i-th is what seed + i alone would give
     max_new_tokens      >= 1
@@ -64,11 +68,11 @@ class SamplingParams:
         self._settle(
             "repetition_penalty",
             _number(self.repetition_penalty),
-            lambda x: x > 0,
-            "a finite number > 0 (1 is off)",
+            lambda x: 1 / MOST <= x <= MOST,
+            f"a number from {1 / MOST:g} to {MOST:g} (1 is off)",
         )
         for name in ("presence_penalty", "frequency_penalty"):
-            self._settle(name, _number(getattr(self, name)), lambda _: True, "a finite number (0 is off)")
+            self._settle(name, _number(getattr(self, name)), lambda x: abs(x) <= MOST, f"a number within {MOST:g} (0 is off)")
         for name in ("n", "max_new_tokens"):
             self._settle(name, _integer(getattr(self, name)), lambda x: x >= 1, "an integer >= 1")
         if self.seed is not None:
@@ -129,12 +133,12 @@ class SamplingParams:
     def _settle_bias(self) -> None:
         if self.logit_bias is None:
             return
-        expected = "a mapping from ids (integers >= 0) to finite numbers, or to -inf for an id that must never come"
+        expected = f"a mapping from ids (integers >= 0) to numbers within {MOST:g}, or to -inf for an id that must never come"
         if not isinstance(self.logit_bias, Mapping):
             raise _refusal("logit_bias", self.logit_bias, expected)
         ids = _integers(self.logit_bias)
         biases = [-math.inf if b == -math.inf else _number(b) for b in self.logit_bias.values()]
-        if ids is None or None in biases:
+        if ids is None or any(b is None or MOST < abs(b) < math.inf for b in biases):
             raise _refusal("logit_bias", self.logit_bias, expected)
         object.__setattr__(self, "logit_bias", dict(zip(ids, biases, strict=True)))
 

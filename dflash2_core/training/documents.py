@@ -1,6 +1,8 @@
 """Training documents: prompts with the responses that the target wrote to them."""
 
+import hashlib
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +60,15 @@ def save_documents(documents: Sequence[Document], path: Path, origin: dict[str, 
         "lengths": torch.tensor([len(document.tokens) for document in documents]),
         "prompt_lengths": torch.tensor([document.prompt_length for document in documents]),
     }
-    save_file(tensors, path, metadata={"format": FORMAT, "origin": json.dumps(origin, sort_keys=True)})
+    incoming = path.with_name(path.name + ".incoming")
+    save_file(tensors, incoming, metadata={"format": FORMAT, "origin": json.dumps(origin, sort_keys=True)})
+    os.replace(incoming, path)
+
+
+def digest_of(documents: Sequence[Document]) -> str:
+    """The same for the same documents in the same order, and only for those."""
+    texts = json.dumps([(document.prompt_length, document.tokens) for document in documents])
+    return hashlib.sha256(texts.encode()).hexdigest()
 
 
 def load_documents(path: Path) -> tuple[list[Document], dict[str, str]]:

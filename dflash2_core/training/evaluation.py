@@ -14,12 +14,14 @@ from torch import Tensor
 
 from dflash2_core.drafter import best_candidates
 from dflash2_core.drafter.model import Drafter
+from dflash2_core.errors import Dflash2Error
 from dflash2_core.training.blocks import Blocks, all_anchors, block_attention, make_blocks
-from dflash2_core.training.documents import Document, collate
+from dflash2_core.training.documents import Batch, Document, collate
 from dflash2_core.training.features import FeatureSource
 from dflash2_core.transformers_engine.target import Target
 
 RECALL_WITHOUT_SELECTOR = 16
+ANCHORS_AT_ONCE = 128  # of each document: the largest tensors grow with them
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,10 @@ class HeldOut:
 
 @torch.no_grad()
 def evaluate(drafter: Drafter, target: Target, documents: Sequence[Document], *, batch_size: int = 4) -> HeldOut:
-    """documents: written by the target greedily; those without a token after the first are left out."""
+    """documents: written by the target greedily; those without a token after the first are left out, all: Dflash2Error."""
     usable = sorted((d for d in documents if len(d.tokens) > d.prompt_length + 1), key=lambda d: len(d.tokens))
+    if not usable:
+        raise Dflash2Error("no document has two tokens of response: there is nothing to measure")
     num_tokens = sum(len(d.tokens) - d.prompt_length - 1 for d in usable)
     cycles = oracle_cycles = 0
     found, judged = torch.zeros(2, drafter.config.num_drafts, dtype=torch.int64)
@@ -51,15 +55,25 @@ def evaluate(drafter: Drafter, target: Target, documents: Sequence[Document], *,
         some = usable[start : start + batch_size]
         batch = collate(some).to(target.device)
         anchors = all_anchors(batch)
-        blocks = make_blocks(batch, anchors, drafter.config.block_size, drafter.config.mask_token_id)
-        drafts, candidates = _draft(drafter, target, source.of(some).taps, blocks)
-        hits = (candidates == blocks.labels[..., None]).any(-1) & blocks.judged
-        found, judged = found + hits.sum(0).cpu(), judged + blocks.judged.sum(0).cpu()
-        right = (drafts == blocks.labels) & blocks.judged
+        taps, N = source.of(some).taps, anchors.shape[1]
+        slices = (anchors[:, first : first + ANCHORS_AT_ONCE] for first in range(0, N, ANCHORS_AT_ONCE))
+        parts = [_score(drafter, target, batch, taps, part) for part in slices]
+        right, hits, labels = (torch.cat(of_all, dim=1) for of_all in zip(*parts, strict=True))
+        found, judged = found + hits.sum((0, 1)).cpu(), judged + labels.sum((0, 1)).cpu()
         cycles += _count_cycles(right, anchors)
         oracle_cycles += _count_cycles(hits, anchors)
     recall = (found / judged.clamp(min=1)).tolist()
-    return HeldOut(num_tokens / max(1, cycles), num_tokens / max(1, oracle_cycles), recall, cycles)
+    return HeldOut(num_tokens / cycles, num_tokens / oracle_cycles, recall, cycles)
+
+
+def _score(drafter: Drafter, target: Target, batch: Batch, taps: Tensor, anchors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """anchors [D, N] -> [D, N, L] bool: where the draft is right, where the label is a candidate, where there is a label."""
+    blocks = make_blocks(batch, anchors, drafter.config.block_size, drafter.config.mask_token_id)
+    drafts, candidates = _draft(drafter, target, taps, blocks)
+    right = (drafts == blocks.labels) & blocks.judged
+    hits = (candidates == blocks.labels[..., None]).any(-1) & blocks.judged
+    shape = (*anchors.shape, drafter.config.num_drafts)
+    return right.view(shape), hits.view(shape), blocks.judged.view(shape)
 
 
 def _draft(drafter: Drafter, target: Target, taps: Tensor, blocks: Blocks) -> tuple[Tensor, Tensor]:
@@ -79,8 +93,8 @@ def _draft(drafter: Drafter, target: Target, taps: Tensor, blocks: Blocks) -> tu
 
 
 def _count_cycles(right: Tensor, anchors: Tensor) -> int:
-    """right [D * N, L] bool, anchors [D, N] in order -> target passes to walk each document from its first anchor."""
-    runs = right.long().cumprod(-1).sum(-1).view_as(anchors).tolist()
+    """right [D, N, L] bool, anchors [D, N] in order -> target passes to walk each document from its first anchor."""
+    runs = right.long().cumprod(-1).sum(-1).tolist()
     counts = (anchors >= 0).sum(1).tolist()
     total = 0
     for run, count in zip(runs, counts, strict=True):

@@ -6,6 +6,7 @@ tv        TV = 1 - sum_b min(p_b, q_b), p the target's distribution and q the se
           verification accepts the draft
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,6 +16,7 @@ from torch.nn import functional as F
 
 from dflash2_core.drafter import best_candidates
 from dflash2_core.drafter.model import Drafter
+from dflash2_core.errors import Dflash2Error
 from dflash2_core.training.blocks import Blocks
 
 Mix = Literal["ce", "tv", "ce-tv"]
@@ -37,6 +39,10 @@ class Objective:
     teacher: Teacher = "text"
     outside: Outside = "skip"
     gamma: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.gamma is not None and not 0 < self.gamma < math.inf:
+            raise Dflash2Error(f"gamma is {self.gamma}; it must be finite and above 0")
 
     def weights(self, progress: float) -> dict[str, float]:
         """Of the losses, at `progress` 0 .. 1 of the run."""

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -35,22 +36,35 @@ def read_prompts(path: str | Path, tokenizer: PreTrainedTokenizerBase | None) ->
 
 def _entries(path: Path) -> Iterator[Any]:
     text = path.read_text(encoding="utf-8")
+    lines = text.split("\n")  # `splitlines` would also cut at characters that JSON strings may hold
     if path.suffix == ".json":
-        yield from json.loads(text)
+        entries = json.loads(text)
+        if not isinstance(entries, list):
+            raise ValueError(f"expected a list, found {type(entries).__name__}")
+        yield from entries
     elif path.suffix == ".jsonl":
-        yield from (json.loads(line) for line in text.splitlines() if line.strip())
+        yield from (json.loads(line) for line in lines if line.strip())
     else:
-        yield from ({"text": line} for line in text.splitlines())
+        yield from ({"text": line.removesuffix("\r")} for line in lines)
 
 
 def _token_ids(entry: dict[str, Any], tokenizer: PreTrainedTokenizerBase | None) -> list[int]:
+    if not isinstance(entry, dict):
+        raise ValueError(f"expected an object, found {entry!r:.80}")
     if "token_ids" in entry:
-        return [int(token) for token in entry["token_ids"]]
+        if not isinstance(entry["token_ids"], list) or any(isinstance(token, bool) for token in entry["token_ids"]):
+            raise ValueError("token_ids is not a list of integers")
+        return [index(token) for token in entry["token_ids"]]
     if tokenizer is None:
         raise ValueError("only token_ids can be used, since the target has no tokenizer")
     if "messages" in entry:
-        text = tokenizer.apply_chat_template(entry["messages"], tokenize=False, add_generation_prompt=True)
+        try:
+            text = tokenizer.apply_chat_template(entry["messages"], tokenize=False, add_generation_prompt=True)
+        except Exception as error:  # a template is a program of its own, and raises what it likes
+            raise ValueError(f"the target's chat template refuses it: {error}") from error
         return list(tokenizer(text, add_special_tokens=False)["input_ids"])
     if "text" in entry:
+        if not isinstance(entry["text"], str):
+            raise ValueError("text is not a string")
         return list(tokenizer(entry["text"])["input_ids"])
     raise ValueError("expected one of the keys text, messages, token_ids")

@@ -6,6 +6,7 @@ from itertools import cycle
 import torch
 from torch import Tensor
 
+from dflash2_core.errors import Dflash2Error
 from dflash2_core.training.documents import Document
 from dflash2_core.transformers_engine.target import Target
 
@@ -22,7 +23,10 @@ def regenerate(
     """One document a prompt, shortest prompts first.
 
     temperatures  dealt out to the prompts in turn; 0 is greedy. Sampling is from the plain softmax, nothing cut off
+    A response ends where the target's context does. Raises Dflash2Error for a prompt that fills it or names no id of its.
     """
+    for number, prompt in enumerate(prompts, start=1):
+        _require_readable(target, prompt, number)
     generator = torch.Generator(target.device).manual_seed(seed)
     in_order = sorted(zip(prompts, cycle(temperatures), strict=False), key=lambda pair: len(pair[0]))
     for start in range(0, len(in_order), batch_size):
@@ -41,6 +45,8 @@ def _respond(
     for row, prompt in zip(tokens, prompts, strict=True):
         row[: len(prompt)] = torch.tensor(prompt, device=device)
     ends = lengths + count
+    if target.context_limit is not None:
+        ends = ends.clamp(max=target.context_limit)
     temperatures = torch.tensor(heats, device=device)
     at, cache = int(lengths.min()), target.new_cache(len(prompts))
     new = tokens[:, :at]
@@ -53,6 +59,13 @@ def _respond(
         ends = torch.where(ended, ends.clamp(max=at), ends)
     for row, length, end in zip(tokens.tolist(), lengths.tolist(), ends.tolist(), strict=True):
         yield Document(row[:end], length)
+
+
+def _require_readable(target: Target, prompt: Sequence[int], number: int) -> None:
+    if target.context_limit is not None and len(prompt) >= target.context_limit:
+        raise Dflash2Error(f"prompt {number} has {len(prompt)} tokens and the target's context holds {target.context_limit}")
+    if outside := [token for token in prompt if not 0 <= token < target.vocab_size]:
+        raise Dflash2Error(f"prompt {number} has the id {outside[0]}; the target's ids are 0..{target.vocab_size - 1}")
 
 
 def _choose(logits: Tensor, temperatures: Tensor, generator: torch.Generator) -> Tensor:

@@ -29,7 +29,16 @@ class Detokenizer:
             return False
         searched = max(0, len(self.text) - max(map(len, self._stop)) + 1)
         self._catch_up()
-        return self._cut(searched)
+        if self._cut(searched):
+            return True
+        if self._tokenizer is None or self._read == len(self._ids):
+            return False
+        whole = self.text
+        self.text += self._pending(len(self._ids)).rstrip(INCOMPLETE)
+        if self._cut(searched):  # complete in an id that goes on with half a character
+            return True
+        self.text = whole
+        return False
 
     def delta(self) -> str:
         """Text that is new since the last call and that no later id can take back."""

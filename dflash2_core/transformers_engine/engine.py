@@ -1,7 +1,7 @@
 """The engine: from prompts to completions, through a scheduler and its batch."""
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from operator import index
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from dflash2_core.drafter import Drafter, load_drafter
 from dflash2_core.errors import CompatibilityError, SamplingError
 from dflash2_core.sampling import SamplingParams
 from dflash2_core.transformers_engine.batch import NOT_FINITE, Batch
-from dflash2_core.transformers_engine.requests import Chunk, Completion, Request
+from dflash2_core.transformers_engine.requests import Chunk, Completion, Request, special_tokens
 from dflash2_core.transformers_engine.scheduler import Scheduler
 from dflash2_core.transformers_engine.target import Target
 
@@ -124,9 +124,9 @@ class TransformersEngine:
             for request, chunk in scheduler.step():
                 if request.error is not None:
                     raise request.error
+                yield request, chunk
                 if chunk.completion is not None:
                     self._warn_of_low_acceptance(request.stats)
-                yield request, chunk
 
     def _requests(
         self, prompts: Prompt | Sequence[Prompt], params: SamplingParams | Sequence[SamplingParams] | None
@@ -134,6 +134,8 @@ class TransformersEngine:
         many = _as_many(prompts)
         if params is None or isinstance(params, SamplingParams):
             params = [params or SamplingParams()] * len(many)
+        if not all(isinstance(each, SamplingParams) for each in params):
+            raise SamplingError(f"params are SamplingParams, one for all or one each; these are {params!r:.80}")
         if len(params) != len(many):
             raise SamplingError(f"{len(many)} prompts came with {len(params)} params: give one for all, or one each")
         each_of = zip(many, params, strict=True)
@@ -144,6 +146,7 @@ class TransformersEngine:
         if params.stop and self.target.tokenizer is None:
             raise SamplingError("stop strings need the target's tokenizer, and this engine was built without one")
         params.check_vocabulary(self.target.vocab_size)
+        _require_visible_stops(params, special_tokens(self.target.tokenizer))
         ids = self._encode(prompt)
         budget = params.max_new_tokens
         if self.target.context_limit is not None:
@@ -160,10 +163,14 @@ class TransformersEngine:
         if isinstance(prompt, str):
             if self.target.tokenizer is None:
                 raise SamplingError("a text prompt needs the target's tokenizer, and this engine was built without one")
+            try:
+                prompt.encode()
+            except UnicodeEncodeError as error:
+                raise SamplingError(f"the prompt cannot be written in UTF-8: {error.reason}") from None
             ids = list(self.target.tokenizer(prompt)["input_ids"])
         else:
             try:
-                ids = [index(token) for token in prompt]
+                ids = [_token_id(token) for token in prompt]
             except TypeError:
                 raise SamplingError(f"a prompt is text or token ids; this one is {prompt!r:.80}") from None
         if not ids:
@@ -187,7 +194,7 @@ class TransformersEngine:
                 "version of it, a chat template or thinking mode it was not trained on, wrong taps, quantised target "
                 f"weights, a high temperature, numbers that overflow the dtype ({broken} cycles had non-finite ones).",
                 LowAcceptanceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
 
@@ -208,6 +215,8 @@ def _drafts_per_cycle(drafter: Drafter | None, block_size: int | None) -> int:
     if block_size is not None and block_size < 1:
         raise CompatibilityError(f"block size {block_size}: it is at least 1, the anchor alone, which turns drafting off")
     if drafter is None:
+        if block_size is not None:
+            raise CompatibilityError(f"block size {block_size} was asked and there is no drafter: leave it out, or give one")
         return 0
     trained = drafter.config.block_size
     if block_size is None:
@@ -225,7 +234,27 @@ def _drafts_per_cycle(drafter: Drafter | None, block_size: int | None) -> int:
 def _as_many(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
     if isinstance(prompts, str):
         return [prompts]
-    items: list[Any] = prompts.tolist() if hasattr(prompts, "tolist") else list(prompts)
-    if items and all(isinstance(item, int) for item in items):
+    try:
+        items: list[Any] = list(prompts.tolist() if hasattr(prompts, "tolist") else prompts)
+    except TypeError:
+        raise SamplingError(f"a prompt is text or token ids; this one is {prompts!r:.80}") from None
+    if items and all(hasattr(item, "__index__") for item in items):
         return [items]
     return items
+
+
+def _require_visible_stops(params: SamplingParams, special: Collection[str]) -> None:
+    """A special token leaves no text: alone it is found by its id, among other text it would never be."""
+    for stop in params.stop:
+        inside = [token for token in special if token in stop and token != stop]
+        if inside and stop not in special:
+            raise SamplingError(
+                f"the stop string {stop!r} holds the special token {inside[0]!r}, which leaves no text: give the token "
+                "as a stop string of its own, or its id in stop_token_ids"
+            )
+
+
+def _token_id(token: Any) -> int:
+    if isinstance(token, bool):
+        raise TypeError("True and False are no ids")
+    return index(token)

@@ -88,7 +88,8 @@ def _to_host(proposal: Proposal, verdict: Verdict) -> list[Outcome]:
 
 def _broken() -> Dflash2Error:
     return Dflash2Error(
-        "the target's logits are NaN or infinite: no token can be chosen. Try --dtype float32, and check the target"
+        "no token can be chosen: the logits are NaN, infinite or forbid every id. NaN and infinity come from the target (its "
+        "weights, or numbers too large for the dtype: try float32), -inf for every id from a logit_bias or a logits processor"
     )
 
 

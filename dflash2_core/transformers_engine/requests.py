@@ -130,7 +130,7 @@ class Request:
 
     def _special_stops(self) -> frozenset[int]:
         """Stop strings that are special tokens: those leave no text in which they could be found."""
-        special = set(self.params.stop) & set(getattr(self.tokenizer, "all_special_tokens", ()))
+        special = set(self.params.stop) & special_tokens(self.tokenizer)
         return frozenset(self.tokenizer.convert_tokens_to_ids(sorted(special))) if self.tokenizer and special else frozenset()
 
     def chunk(self, kept: list[int]) -> Chunk:
@@ -147,3 +147,11 @@ class Request:
             logprobs=self.logprobs if self.params.logprobs is not None else None,
         )
         return Chunk(token_ids=kept, text=rest, completion=completion)
+
+
+def special_tokens(tokenizer: PreTrainedTokenizerBase | None) -> set[str]:
+    """All that decoding leaves out, those that no configuration names included."""
+    if tokenizer is None:
+        return set()
+    added = getattr(tokenizer, "added_tokens_decoder", {}).values()
+    return {*tokenizer.all_special_tokens, *(token.content for token in added if token.special)}

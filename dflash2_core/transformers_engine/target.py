@@ -1,6 +1,8 @@
 """The target: a Hugging Face causal LM that hands out its taps, its embedding and its head, and whose cache rolls back."""
 
 import inspect
+import json
+import re
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -55,13 +57,13 @@ class Target:
     def from_pretrained(cls, path: str | Path, *, dtype: str | torch.dtype = "auto", device: str = "auto") -> "Target":
         """Load model and tokenizer from a local folder, without running code from it.
 
-        dtype   "auto": float32 on a CPU, the checkpoint's on CUDA; else a torch dtype or its name
+        dtype   "auto": float32 on a CPU, the checkpoint's on CUDA; else a torch dtype or its name. Only in float32 are the
+                ids of a greedy text promised to be those of plain decoding: below it a block's pass rounds otherwise
         device  "auto": CUDA if there is one
         Raises CheckpointError in a sentence if the folder is not a causal LM.
         """
         path = Path(path)
-        if not (path / "config.json").is_file():
-            raise CheckpointError(f"no target model at {path}: expected a folder with a config.json")
+        _require_folder(path)
         device = _device(device)
         local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
         try:
@@ -79,13 +81,20 @@ class Target:
         except Dflash2Error:
             raise
         except Exception as error:  # readers of damaged files raise what they like, tokenizers a bare Exception
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise CheckpointError(f"{path} could not be loaded as a causal language model: {reason}") from error
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise CheckpointError(f"{path} could not be loaded as a causal language model: {reason:.300}") from error
         if missing := sorted(loaded["missing_keys"]):
             raise CheckpointError(
                 f"{path} lacks {len(missing)} of the weights of a {type(model).__name__}, {missing[0]} first: "
                 "they would be random. Copy the whole checkpoint"
             )
+        if surplus := sorted(filter(_of_a_decoder_layer, loaded["unexpected_keys"])):
+            raise CheckpointError(
+                f"{path} has {len(surplus)} weights that its config.json leaves no place for, {surplus[0]} first: "
+                "a part of the model would not run. Is its num_hidden_layers right?"
+            )
+        if not tokenizer("a")["input_ids"]:
+            raise CheckpointError(f"the tokenizer in {path} reads nothing: its files are missing or empty. Copy them all")
         return cls(model.to(device), tokenizer)
 
     @property
@@ -123,8 +132,8 @@ class Target:
         return F.embedding(ids, self.model.get_input_embeddings().weight)
 
     def head(self, hidden: Tensor) -> Tensor:
-        """hidden [.., H] -> the head's raw output [.., >= V], without any scale or softcap of the model's."""
-        logits: Tensor = self.model.get_output_embeddings()(hidden)
+        """hidden [.., H], any float dtype -> the head's raw output [.., >= V], without any scale or softcap of the model's."""
+        logits: Tensor = self.model.get_output_embeddings()(hidden.to(self.dtype))
         return logits
 
     @torch.no_grad()
@@ -273,6 +282,27 @@ class Target:
         return masks[next(iter(windows.values()))]
 
 
+def _require_folder(path: Path) -> None:
+    """What `transformers` would pass over in silence, or not find: a config, and a generation config that can be read."""
+    try:
+        if not (path / "config.json").is_file():
+            raise CheckpointError(f"no target model at {path}: expected a folder with a config.json")
+        generation = path / "generation_config.json"
+        if generation.exists() and not isinstance(json.loads(generation.read_text(encoding="utf-8")), dict):
+            raise ValueError("it is no JSON object")
+    except OSError as error:
+        raise CheckpointError(f"no target model at {path!s:.200}: {error.strerror}") from error
+    except ValueError as error:
+        raise CheckpointError(
+            f"the generation_config.json in {path}, which names what ends a text, is broken: {error}"
+        ) from error
+
+
+def _of_a_decoder_layer(name: str) -> bool:
+    """Towers for images and sound are left out rightly; a decoder's layers are not."""
+    return re.search(r"(^|\.)layers\.\d+\.", name) is not None and not re.search("vis|audio|speech|image", name)
+
+
 def _ways_from_head(config: PretrainedConfig) -> list[Callable[[Tensor], Tensor]]:
     """From a head's raw output to logits, as the models of `transformers` do it: the keys are theirs."""
     scales = [1.0]
@@ -297,9 +327,9 @@ def _device(name: str) -> str:
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        torch.empty(0, device=name)
+        torch.empty(1, device=name).tolist()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise CompatibilityError(f"device {name!r} cannot be used here: {str(error).splitlines()[0]}") from error
+        raise CompatibilityError(f"device {str(name)!r} cannot be used here: {str(error).splitlines()[0]:.200}") from error
     return name
 
 
@@ -307,7 +337,7 @@ def _dtype(dtype: str | torch.dtype, device: str) -> str | torch.dtype:
     if isinstance(dtype, torch.dtype):
         return dtype
     if dtype == "auto":
-        return torch.float32 if device == "cpu" else "auto"
+        return torch.float32 if torch.device(device).type == "cpu" else "auto"
     resolved = getattr(torch, dtype, None)
     if not isinstance(resolved, torch.dtype) or not resolved.is_floating_point:
         raise CompatibilityError(f"dtype {dtype!r} is not one of auto, float32, bfloat16, float16, float64")

@@ -25,11 +25,11 @@ ASSETS = Path("dflash2_core/assets/tiny_pair")
 
 def build(work: Path, target_minutes: float, minutes: float, ablation_minutes: float) -> None:
     """Fills `work`: target, prompts, the drafter in `full`, shorter runs of it and of its lesser forms, figures of each."""
-    if not (work / "looping" / "model.safetensors").is_file():
+    if not (work / "looping_report.json").is_file():
         _python(f"recipes.tiny_pair.pretrain --output {work}/looping --minutes {target_minutes}")
     if not (work / "prompts.json").is_file():
         _python(f"recipes.tiny_pair.prompts --work {work}")
-    if not (work / "target" / "model.safetensors").is_file():
+    if not (work / "target_report.json").is_file():
         prompts = f"--prompts {work}/training_prompts.jsonl"
         _python(f"recipes.tiny_pair.unloop --start {work}/looping --output {work}/target {prompts}")
     _drafter(work, "full", minutes, "")
@@ -40,10 +40,11 @@ def build(work: Path, target_minutes: float, minutes: float, ablation_minutes: f
 
 
 def _drafter(work: Path, name: str, minutes: float, options: str) -> None:
-    if not (work / name / "drafter" / "model.safetensors").is_file():
+    folder = work / name
+    if not (folder / "drafter" / "config.json").is_file():
         inputs = f"--target {work}/target --prompts {work}/training_prompts.jsonl --heldout {work}/prompts.json"
         places = f"--responses {work}/responses --output {work}/{name}"
-        length = f"--minutes {minutes}"
+        length = f"--minutes {minutes} --device cpu --dtype float32" + (" --resume" if (folder / "latest").is_dir() else "")
         _python(f"dflash2_core.cli train {inputs} {places} {SHAPE} {RESPONSES} {LEARNING} {length} {options}")
 
 
@@ -55,14 +56,14 @@ def _figures(work: Path, name: str, temperatures: str) -> None:
 
 
 def install(work: Path, assets: Path) -> None:
-    """Puts the pair, its prompts and its card where the package keeps them."""
+    """Puts the pair, its prompts and its card where the package keeps them; the card first, since it needs every figure."""
+    write_card(work, assets / "README.md", list(ABLATIONS))
     for source, name in ((work / "target", "target"), (work / "full" / "drafter", "drafter")):
         shutil.rmtree(assets / name, ignore_errors=True)
         (assets / name).mkdir(parents=True)
         for file in sorted(source.iterdir()):
             shutil.copyfile(file, assets / name / file.name)
     shutil.copyfile(work / "prompts.json", assets / "prompts.json")
-    write_card(work, assets / "README.md", list(ABLATIONS))
 
 
 def _python(command: str) -> None:

@@ -11,11 +11,12 @@ from recipes.tiny_pair.corpus import DOMAINS
 
 NEW_TOKENS = 128
 NGRAM = 8
+ROWS = 8  # requests at once
 
 
 def measure(target: Path, drafter: Path, prompts: Path, temperatures: Sequence[float], per_domain: int) -> dict[str, Any]:
     """Acceptance length by temperature and domain, in float32; by position, and repeated 8-grams, for greedy text."""
-    engine = TransformersEngine.from_pretrained(target, drafter)
+    engine = TransformersEngine.from_pretrained(target, drafter, dtype="float32", device="cpu", max_batch_size=ROWS)
     entries = json.loads(prompts.read_text(encoding="utf-8"))
     figures: dict[str, Any] = {"acceptance_length": {}, "repeated_8_grams": {}}
     for temperature in temperatures:

@@ -12,7 +12,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from recipes.tiny_pair.corpus import DOMAINS, IM_START, Domain, Split, documents
 
 HELDOUT_PER_DOMAIN = 70
-TRAINING: dict[Domain, int] = {"code": 1200, "docs": 1200, "arithmetic": 1200}
+TRAINING: dict[Domain, int] = {"code": 1600, "docs": 1600, "arithmetic": 1600}
 
 
 def cut_prompts(
@@ -34,8 +34,9 @@ def cut_prompts(
         if domain != "arithmetic":
             text = text[_line_start(text, rng) :]
         length = low + round((high - low) * index / max(1, count - 1))
-        ids = tokenizer(text[: 8 * length + 16])["input_ids"][:length]
-        yield tokenizer.decode(ids).rstrip("\ufffd")
+        ids = tokenizer(text[: 8 * length + 16])["input_ids"]
+        whole = next(end for end in range(length, len(ids) + 1) if not tokenizer.decode(ids[:end]).endswith("\ufffd"))
+        yield tokenizer.decode(ids[:whole])  # one or two ids more where the length cuts a character in two
 
 
 def _line_start(text: str, rng: random.Random) -> int:
@@ -53,11 +54,12 @@ def main() -> None:
         for domain in DOMAINS
         for text in cut_prompts(tokenizer, domain, "heldout", HELDOUT_PER_DOMAIN, (1, 200), seed=0)
     ]
-    (work / "prompts.json").write_text(json.dumps(heldout, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     with (work / "training_prompts.jsonl").open("w", encoding="utf-8") as file:
         for domain, count in TRAINING.items():
             for text in cut_prompts(tokenizer, domain, "train", count, (8, 160), seed=1):
                 file.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
+    # Last, since a build takes it for the sign that all are there.
+    (work / "prompts.json").write_text(json.dumps(heldout, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -102,7 +102,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10.0)
     arguments = parser.parse_args()
     tokenizer = AutoTokenizer.from_pretrained(arguments.start)
-    target = Target.from_pretrained(arguments.start)
+    target = Target.from_pretrained(arguments.start, dtype="float32", device="cpu")
     before = {name: tensor.clone() for name, tensor in target.model.state_dict().items()}
     for record in unloop(target, read_prompts(arguments.prompts, tokenizer), arguments.minutes, seed=0):
         print(json.dumps(record), flush=True)

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -87,6 +88,40 @@ def test_a_seed_makes_sampled_text_repeatable() -> None:
     options = ("generate", "def f(", "--json", "--temperature", "0.8", "--max-new-tokens", "24")
     runs = [json.loads(dflash2(*options, "--seed", seed).stdout)["token_ids"] for seed in ("1", "1", "2")]
     assert runs[0] == runs[1] != runs[2]
+
+
+@pytest.mark.parametrize("prompt", [":key: and :smile:\tx", "if a:\n\tb = 1", "a\x0cb\x08c\rd", "word " * 40])
+def test_text_is_printed_as_it_is(prompt: str) -> None:
+    """As a process, whose output is a pipe: neither names of emoji nor tabs nor long lines are changed."""
+    written = json.loads(dflash2("generate", prompt, "--json", "--max-new-tokens", "8").stdout)["text"]
+    command = [sys.executable, "-m", "dflash2_core.cli", "generate", prompt, "--max-new-tokens", "8"]
+    assert (prompt + written).encode() in subprocess.run(command, capture_output=True, check=True).stdout
+
+
+def test_an_output_that_lacks_characters_is_no_reason_to_stop() -> None:
+    command = [sys.executable, "-m", "dflash2_core.cli", "generate", "漢字", "--max-new-tokens", "8"]
+    done = subprocess.run(command, capture_output=True, check=False, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0, done.stderr
+    assert b"\\u6f22" in done.stdout
+
+
+@pytest.mark.parametrize("where", ["argument", "standard input"])
+def test_a_prompt_that_is_no_text_ends_with_a_sentence(where: str) -> None:
+    command = [sys.executable.encode(), b"-m", b"dflash2_core.cli", b"generate"]
+    command.append(b"\xff" if where == "argument" else b"-")
+    environment = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
+    done = subprocess.run(command, input=b"\xff", capture_output=True, check=False, env=environment)
+    assert done.returncode == 2, done.stderr
+    assert b"Traceback" not in done.stderr
+    assert b"UTF-8" in done.stderr
+
+
+def test_without_transformers_it_says_what_to_install() -> None:
+    code = "import sys; sys.modules['transformers'] = None; from dflash2_core.cli import main; main()"
+    for command in (["generate", "x"], ["train", "--target", "t", "--prompts", "p", "--output", "o", "--steps", "1"]):
+        done = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True, check=False)
+        assert done.returncode == 2, done.stderr
+        assert "pip install 'dflash2[transformers]'" in done.stderr
 
 
 def test_block_size_1_says_that_drafting_is_off() -> None:

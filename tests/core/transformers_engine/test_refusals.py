@@ -1,9 +1,11 @@
 """What does not fit is refused at the door, in a sentence that names both numbers; what drafts badly is told of once."""
 
+import json
 import shutil
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,15 +17,13 @@ from transformers import (
     Mamba2Config,
     Mamba2ForCausalLM,
     PreTrainedModel,
-    Qwen3NextConfig,
-    Qwen3NextForCausalLM,
 )
 
 from dflash2_core import Drafter, SamplingParams, TransformersEngine, save_drafter
 from dflash2_core.errors import CheckpointError, CompatibilityError, ConfigError, Dflash2Error, SamplingError
 from dflash2_core.transformers_engine import LowAcceptanceWarning, Target
 from tests.core.toys import EOS, always_wrong, drafter_config, oracle, random_drafter, toy_model
-from tests.core.transformers_engine.conftest import complete, random_prompt
+from tests.core.transformers_engine.conftest import NEW, complete, random_prompt
 from tests.core.transformers_engine.test_stopping import LETTERS
 
 PROMPT = random_prompt(9, seed=1)
@@ -92,24 +92,6 @@ SMALL = {
 }
 
 
-def qwen3_next() -> PreTrainedModel:
-    return Qwen3NextForCausalLM(
-        Qwen3NextConfig(
-            **SMALL,
-            head_dim=8,
-            layer_types=["linear_attention", "full_attention"],
-            num_experts=2,
-            num_experts_per_tok=1,
-            moe_intermediate_size=8,
-            shared_expert_intermediate_size=8,
-            linear_num_key_heads=2,
-            linear_num_value_heads=2,
-            linear_key_head_dim=8,
-            linear_value_head_dim=8,
-        )
-    )
-
-
 def mamba() -> PreTrainedModel:
     return Mamba2ForCausalLM(
         Mamba2Config(vocab_size=37, hidden_size=16, num_hidden_layers=2, state_size=8, head_dim=8, num_heads=4, n_groups=1)
@@ -120,7 +102,7 @@ def lfm2() -> PreTrainedModel:
     return Lfm2ForCausalLM(Lfm2Config(**SMALL, layer_types=["conv", "full_attention"]))
 
 
-@pytest.mark.parametrize("build", [qwen3_next, mamba, lfm2])
+@pytest.mark.parametrize("build", [mamba, lfm2])
 def test_a_target_whose_state_cannot_be_rolled_back_is_refused(build: Callable[[], PreTrainedModel]) -> None:
     with pytest.raises(CompatibilityError, match="roll back"):
         Target(build())
@@ -141,7 +123,16 @@ def test_a_recurrent_target_that_is_let_through_is_caught(monkeypatch: pytest.Mo
         test_a_target_whose_state_cannot_be_rolled_back_is_refused(lfm2)
 
 
-DAMAGED = ("no weights", "torn", "nonsense", "no JSON", "torn tokenizer")
+DAMAGED = (
+    "no weights",
+    "torn",
+    "nonsense",
+    "no JSON",
+    "torn tokenizer",
+    "no tokenizer",
+    "torn generation config",
+    "a layer less",
+)
 
 
 @pytest.fixture(scope="module")
@@ -160,6 +151,12 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     (paths["nonsense"] / "config.json").write_text("{}")
     (paths["no JSON"] / "config.json").write_text("\x00\xff{")
     (paths["torn tokenizer"] / "tokenizer.json").write_text('{"model": 1}')
+    for tokenizer_file in paths["no tokenizer"].glob("*token*"):
+        tokenizer_file.unlink()
+    (paths["torn generation config"] / "generation_config.json").write_text("{")
+    config = json.loads((paths["a layer less"] / "config.json").read_text())
+    config |= {"num_hidden_layers": 5, "layer_types": ["full_attention"] * 5}
+    (paths["a layer less"] / "config.json").write_text(json.dumps(config))
     return paths
 
 
@@ -171,6 +168,19 @@ def test_a_pair_of_folders_loads_and_decodes(folders: dict[str, Path]) -> None:
     assert completion.num_prompt_tokens == 3
     assert completion.stats.num_drafted > 0
     assert engine.target.dtype == torch.float32
+
+
+def test_a_path_that_no_file_system_takes_is_refused() -> None:
+    with pytest.raises(CheckpointError, match="File name too long"):
+        TransformersEngine.from_pretrained("a" * 300)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cpu:0", torch.device("cpu")], ids=str)
+def test_a_cpu_by_any_name_decodes_in_float32(device: Any, folders: dict[str, Path]) -> None:
+    model = toy_model().bfloat16()
+    model.save_pretrained(folders["empty"] / "half")
+    LETTERS.save_pretrained(folders["empty"] / "half")
+    assert TransformersEngine.from_pretrained(folders["empty"] / "half", device=device).target.dtype == torch.float32
 
 
 @pytest.mark.parametrize("name", ["missing", "empty", "drafter", *DAMAGED])
@@ -195,6 +205,9 @@ def test_a_folder_that_holds_no_drafter_is_refused(folders: dict[str, Path]) -> 
         ({"dtype": "int8"}, "int8"),
         ({"dtype": "nonsense"}, "nonsense"),
         ({"device": "nowhere"}, "nowhere"),
+        ({"device": "meta"}, "meta"),
+        ({"block_size": 5}, "block size 5 .* no drafter"),
+        ({"block_size": 1}, "block size 1 .* no drafter"),
     ],
 )
 def test_what_the_engine_cannot_do_is_refused_at_load(options: dict[str, object], words: str, folders: dict[str, Path]) -> None:
@@ -302,6 +315,49 @@ def test_prompts_may_be_ids_arrays_or_tensors_one_or_many(target: Target) -> Non
     many = engine.generate([PROMPT, PROMPT[:3]], [params, SamplingParams(max_new_tokens=2, ignore_eos=True)])
     assert [len(completion.token_ids) for completion in many] == [4, 2]
     assert engine.generate([]) == []
+
+
+@pytest.mark.parametrize("prompts", [None, 5, torch.tensor(5), [True, False], [[1, True]], "\udcff"], ids=repr)
+def test_what_is_no_prompt_at_all_is_refused(prompts: Any) -> None:
+    with pytest.raises(SamplingError):
+        TransformersEngine(Target(toy_model(), LETTERS)).generate(prompts)
+
+
+def test_params_of_another_kind_are_refused(target: Target) -> None:
+    with pytest.raises(SamplingError, match="SamplingParams"):
+        TransformersEngine(target).generate([PROMPT], {"temperature": 1})  # type: ignore[arg-type]
+
+
+def test_ids_of_numpy_are_ids(target: Target) -> None:
+    engine, params = TransformersEngine(target), SamplingParams(max_new_tokens=3)
+    as_numpy: Any = [np.int64(token) for token in PROMPT]
+    assert engine.generate(as_numpy, params)[0].token_ids == engine.generate([PROMPT], params)[0].token_ids
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_options_that_forbid_every_id_are_named_as_the_cause(temperature: float, target: Target) -> None:
+    with pytest.raises(Dflash2Error, match="forbid"):
+        complete(
+            TransformersEngine(target),
+            PROMPT,
+            temperature=temperature,
+            logits_processor=lambda history, logits: torch.full_like(logits, -torch.inf),
+        )
+
+
+@pytest.mark.usefixtures("few_cycles")
+def test_a_warning_made_an_error_costs_no_text(target: Target) -> None:
+    text = complete(TransformersEngine(target), PROMPT).token_ids
+    engine = TransformersEngine(target, always_wrong(PROMPT, text))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        stream = engine.stream(PROMPT, SamplingParams(max_new_tokens=NEW, ignore_eos=True))
+        chunks = []
+        with pytest.raises(LowAcceptanceWarning):
+            for chunk in stream:
+                chunks.append(chunk)
+    assert chunks[-1].completion is not None
+    assert chunks[-1].completion.token_ids == text
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -413,6 +413,19 @@ def test_a_stop_string_that_is_a_special_token_ends_the_text_at_its_id(lettered:
         assert (completion.text, completion.token_ids, completion.finish_reason) == ("ab", ids[:3], "stop"), name
 
 
+def test_a_special_token_that_no_configuration_names_is_one_all_the_same() -> None:
+    """As Llama's are: marked in tokenizer.json alone."""
+    unnamed = PreTrainedTokenizerFast(tokenizer_object=LETTERS.backend_tokenizer, eos_token="<eos>")
+    assert "<mask>" not in unnamed.all_special_tokens
+    test_a_stop_string_that_is_a_special_token_ends_the_text_at_its_id(DictatedTarget(unnamed))
+
+
+@pytest.mark.parametrize("stop", ["<mask>a", "a<mask>"])
+def test_a_stop_string_with_a_special_token_inside_is_refused(stop: str, lettered: Target) -> None:
+    with pytest.raises(SamplingError, match="<mask>"):
+        complete(TransformersEngine(lettered), PROMPT, stop=stop)
+
+
 def test_a_stop_string_completed_by_the_budgets_last_id_is_a_stop(lettered: Target) -> None:
     ids = ids_of("abcdefgh")
     for name, engine in engines(lettered, ids).items():
@@ -482,6 +495,16 @@ def test_whole_characters_never_come_in_halves(text: str, groups: list[int]) -> 
     pieces, whole = play(text.encode(), groups)
     assert whole == text
     assert not any("\ufffd" in piece for piece in pieces)
+
+
+def test_a_stop_string_complete_in_an_id_that_goes_on_with_half_a_character_ends_the_text() -> None:
+    vocabulary = {"Ġâ": 0, "a": 1, "b": 2}  # a space and the first byte of a character of three
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.decoder = decoders.ByteLevel()
+    detokenizer = Detokenizer(PreTrainedTokenizerFast(tokenizer_object=tokenizer), (" ",))
+    assert not detokenizer.push(1)
+    assert detokenizer.push(0)
+    assert detokenizer.text == detokenizer.finish() == "a"
 
 
 def test_whole_characters_are_streamed_at_once_however_many_broken_ones_follow() -> None:
