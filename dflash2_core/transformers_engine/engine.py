@@ -238,7 +238,7 @@ def _as_many(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
         items: list[Any] = list(prompts.tolist() if hasattr(prompts, "tolist") else prompts)
     except TypeError:
         raise SamplingError(f"a prompt is text or token ids; this one is {prompts!r:.80}") from None
-    if items and all(hasattr(item, "__index__") for item in items):
+    if items and all(hasattr(item, "__index__") and not hasattr(item, "__len__") for item in items):  # tensors have both
         return [items]
     return items
 

@@ -19,7 +19,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from dflash2_core import Drafter, SamplingParams, TransformersEngine, save_drafter
+from dflash2_core import Chunk, Drafter, SamplingParams, TransformersEngine, save_drafter
 from dflash2_core.errors import CheckpointError, CompatibilityError, ConfigError, Dflash2Error, SamplingError
 from dflash2_core.transformers_engine import LowAcceptanceWarning, Target
 from tests.core.toys import EOS, always_wrong, drafter_config, oracle, random_drafter, toy_model
@@ -352,10 +352,9 @@ def test_a_warning_made_an_error_costs_no_text(target: Target) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         stream = engine.stream(PROMPT, SamplingParams(max_new_tokens=NEW, ignore_eos=True))
-        chunks = []
+        chunks: list[Chunk] = []
         with pytest.raises(LowAcceptanceWarning):
-            for chunk in stream:
-                chunks.append(chunk)
+            chunks.extend(stream)
     assert chunks[-1].completion is not None
     assert chunks[-1].completion.token_ids == text
 
