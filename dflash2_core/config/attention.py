@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dflash2_core.config.reading import Reader, boolean, integer, strings
+from dflash2_core.config.reading import Reader, boolean, integer, natural, shown, strings
 
 SLIDING, FULL = "sliding_attention", "full_attention"
 
@@ -37,7 +37,7 @@ def read_windows(reader: Reader, prefix: str, num_layers: int | None) -> Windows
         layer_types=reader.value(strings, f"{prefix}layer_types", "dflash_config.layer_types"),
         use_sliding_window=reader.value(boolean, f"{prefix}use_sliding_window"),
         use_swa=reader.value(boolean, "dflash_config.use_swa", "use_swa"),
-        max_window_layers=reader.value(integer, f"{prefix}max_window_layers"),
+        max_window_layers=reader.value(natural, f"{prefix}max_window_layers"),
         window=reader.value(
             integer,
             f"{prefix}sliding_window",
@@ -89,7 +89,7 @@ def _enabled(stated: _Stated) -> bool | None:
 
 def _checked(stated: _Stated, types: tuple[str, ...], num_layers: int) -> tuple[str, ...]:
     if unknown := sorted(set(types) - {SLIDING, FULL}):
-        raise ValueError(f"layer_types holds {unknown[0]!r}: expected {SLIDING!r} or {FULL!r}")
+        raise ValueError(f"layer_types holds {shown(unknown[0])}: expected {SLIDING!r} or {FULL!r}")
     if len(types) != num_layers:
         raise ValueError(f"layer_types has {len(types)} entries but num_hidden_layers is {num_layers}")
     if stated.use_swa and SLIDING not in types:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dflash2_core.config.reading import shown
+from dflash2_core.config.reading import placed, shown
 from dflash2_core.errors import Dflash2Error
 
 MAX_BYTES = 16 * 2**20
@@ -16,11 +16,11 @@ def read_object(path: Path, error: type[Dflash2Error]) -> dict[str, Any]:
     try:
         size = path.stat().st_size
         if size > MAX_BYTES:
-            raise error(f"{path} has {size} bytes; a config or index has at most {MAX_BYTES}")
+            raise error(f"{placed(path)} has {size} bytes; a config or index has at most {MAX_BYTES}")
         raw = path.read_bytes()
     except OSError as problem:
-        raise error(f"{path} cannot be read: {problem.strerror or problem}") from None
-    return parse_object(raw, str(path), error)
+        raise error(f"{placed(path)} cannot be read: {problem.strerror or problem}") from None
+    return parse_object(raw, placed(path), error)
 
 
 def parse_object(raw: bytes, where: str, error: type[Dflash2Error]) -> dict[str, Any]:
@@ -33,6 +33,18 @@ def parse_object(raw: bytes, where: str, error: type[Dflash2Error]) -> dict[str,
     if not isinstance(document, dict):
         raise error(f"{where} holds a {type(document).__name__}, expected a JSON object")
     return document
+
+
+def stays_inside(folder: Path, file: Path) -> bool:
+    """Whether `file`, links followed, lies in the folder, or in the blobs of the hub cache the folder is part of."""
+    try:
+        home, end = folder.resolve(), file.resolve()
+    except (OSError, RuntimeError):
+        return False
+    roots = [home]
+    if home.parent.name == "snapshots":
+        roots.append(home.parent.parent / "blobs")
+    return any(end.is_relative_to(root) for root in roots)
 
 
 def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from dflash2_core.config import limits, speculators, zlab
-from dflash2_core.config.documents import read_object
-from dflash2_core.config.reading import InvalidConfigError, shown
+from dflash2_core.config.documents import read_object, stays_inside
+from dflash2_core.config.reading import InvalidConfigError, placed, shown
 from dflash2_core.config.shapes import tensor_shapes
 from dflash2_core.errors import ConfigError
 
@@ -40,7 +40,7 @@ class DrafterConfig:
     vocab_size: int
     rms_norm_eps: float
     max_position_embeddings: int
-    rope_parameters: dict[str, Any]
+    rope_parameters: dict[str, Any] = field(hash=False)  # a dict has no hash; equality compares it
     layer_windows: tuple[int | None, ...]
     layer_causal: tuple[bool, ...]
     target_hidden_size: int
@@ -85,15 +85,25 @@ class DrafterConfig:
 
     @classmethod
     def from_pretrained(cls, path: str | Path) -> "DrafterConfig":
-        """From a checkpoint's folder or its config.json; ConfigError when there is none or it is wrong."""
+        """From a checkpoint's folder or its config.json; ConfigError when there is none or it is wrong.
+
+        A file that leads out of its folder through a link is refused, as `open_checkpoint` refuses it.
+        """
         file = Path(path)
-        if file.is_dir():
-            file = file / "config.json"
-        if not file.is_file():
-            raise ConfigError(f"{file} does not exist: expected a drafter's folder with a config.json, or that file")
+        try:
+            if file.is_dir():
+                file = file / "config.json"
+            there = file.is_file()
+        except (OSError, ValueError) as problem:
+            reason = getattr(problem, "strerror", None) or problem
+            raise ConfigError(f"{shown(str(path))} is no usable path: {reason}") from None
+        if not there:
+            raise ConfigError(f"{placed(file)} does not exist: expected a drafter's folder with a config.json, or that file")
+        if not stays_inside(file.parent, file):
+            raise ConfigError(f"{placed(file)} leads out of the folder through a link: refused")
         config, found = diagnose(read_object(file, ConfigError))
         if config is None or found:
-            raise InvalidConfigError(found, where=str(file))
+            raise InvalidConfigError(found, where=placed(file))
         return config
 
     def to_dict(self, layout: str = "zlab") -> dict[str, Any]:
@@ -107,6 +117,13 @@ class DrafterConfig:
 def layout_of(mapping: Mapping[str, Any]) -> str:
     """Which layout a config.json is written in."""
     return "speculators" if speculators.claims(mapping) else "zlab"
+
+
+def is_drafter(mapping: Mapping[str, Any]) -> bool:
+    """Whether a config.json says that it is a DFlash drafter's, sound or not."""
+    names = mapping.get("architectures")
+    named = isinstance(names, list) and any(isinstance(name, str) and "DFlash" in name for name in names)
+    return other_model(mapping) is None and (named or layout_of(mapping) == "speculators" or "dflash_config" in mapping)
 
 
 def other_model(mapping: Mapping[str, Any]) -> str | None:

@@ -6,7 +6,7 @@ drafter means, and a drafter that is half understood drafts badly without a mess
 
 from collections.abc import Mapping, Sequence
 
-from dflash2_core.config.reading import Reader, shown
+from dflash2_core.config.reading import Reader, named, shown
 
 WITHOUT_EFFECT = (
     # the library's bookkeeping
@@ -18,7 +18,7 @@ WITHOUT_EFFECT = (
     *("initializer_range", "attention_dropout", "hidden_dropout", "pretraining_tp"),
     # how a Hugging Face model would be called, and its head for classification
     *("use_cache", "output_attentions", "output_hidden_states", "return_dict", "torchscript", "use_bfloat16"),
-    *("chunk_size_feed_forward", "pruned_heads", "id2label", "label2id", "num_labels", "problem_type"),
+    *("chunk_size_feed_forward", "id2label", "label2id", "num_labels", "problem_type"),
     # a drafter borrows both from the target, or carries what it carries
     "tie_word_embeddings",
 )
@@ -37,6 +37,7 @@ INERT = {
     "use_aux_hidden_state": (True, "the drafter reads the target's hidden states, always"),
     "quantization_config": ({}, "quantised weights are not read; convert them back to bf16, fp16 or fp32 first"),
     "compression_config": ({}, "quantised weights are not read; convert them back to bf16, fp16 or fp32 first"),
+    "pruned_heads": ({}, "no head is cut out of the weights"),
     "is_encoder_decoder": (False, "a drafter has no encoder"),
     "is_decoder": (False, "a drafter is no decoder of an encoder"),
     "add_cross_attention": (False, "a drafter has no encoder"),
@@ -68,6 +69,6 @@ def refuse_unread(reader: Reader) -> None:
     """What no reader asked for is refused by name."""
     for path in reader.unread():
         reader.problems.append(
-            f"{path} is a key this project does not know; if it changes nothing, remove it from the config, "
+            f"{named(path)} is a key this project does not know; if it changes nothing, remove it from the config, "
             "if it does, the drafter would be run as something else"
         )

@@ -123,6 +123,15 @@ def _layer_problems(config: "DrafterConfig") -> Iterator[str]:
 
 
 def _token_problems(config: "DrafterConfig") -> Iterator[str]:
+    stated = {
+        "bos_token_id": [config.bos_token_id],
+        "eos_token_id": config.eos_token_ids,
+        "pad_token_id": [config.pad_token_id],
+    }
+    for name, tokens in stated.items():
+        for token in tokens:
+            if token is not None and (isinstance(token, bool) or not isinstance(token, int) or token < 0):
+                yield f"{name} is {shown(token)}: expected an id from 0, or nothing where there is none"
     mask = config.mask_token_id
     if mask >= config.vocab_size:
         yield f"mask_token_id is {mask} but vocab_size is {config.vocab_size}: it has no embedding"

@@ -3,6 +3,7 @@
 import math
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from dflash2_core.errors import ConfigError
@@ -10,6 +11,7 @@ from dflash2_core.errors import ConfigError
 T = TypeVar("T")
 Parse = Callable[[object], T]
 """object -> value; a ValueError says what was found instead."""
+LONGEST_NAME = 200
 
 
 class InvalidConfigError(ConfigError):
@@ -31,6 +33,17 @@ def shown(value: object) -> str:
         return f"a {type(value).__name__}"
 
 
+def named(name: str) -> str:
+    """A foreign name for a sentence: as it stands where a terminal can show it and it is short, else as `shown` has it."""
+    return name if name.isprintable() and len(name) < LONGEST_NAME else shown(name)
+
+
+def placed(path: str | Path) -> str:
+    """A path for a sentence, in full; what a terminal cannot show is escaped."""
+    text = str(path)
+    return text if text.isprintable() else repr(text)
+
+
 def _expected(what: str, value: object) -> ValueError:
     return ValueError(f"expected {what}, found {shown(value)}")
 
@@ -39,6 +52,12 @@ def integer(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise _expected("an integer", value)
     return value
+
+
+def natural(value: object) -> int:
+    if integer(value) < 0:
+        raise _expected("an integer from 0", value)
+    return integer(value)
 
 
 def number(value: object) -> float:

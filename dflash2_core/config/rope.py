@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dflash2_core.config.attention import FULL, SLIDING
-from dflash2_core.config.reading import Reader, boolean, integer, integers, mapping, number, shown, string
+from dflash2_core.config.reading import Reader, boolean, integer, integers, mapping, named, number, shown, string
 
 NEEDED = {
     "default": (),
@@ -60,7 +60,7 @@ def _open(reader: Reader, path: str) -> bool:
     if kinds:
         found = reader.value(mapping, *kinds)
         for other in list(reader.unread_of(path)):
-            reader.problems.append(f"{other} stands beside parameters by layer type: one rope serves every layer here")
+            reader.problems.append(f"{named(other)} stands beside parameters by layer type: one rope serves every layer here")
         if found is not None:
             reader.open(path, found)
     return True
@@ -85,23 +85,29 @@ def _read_mrope(reader: Reader, sections: list[str], head_dim: int | None) -> tu
 
 def rope_problems(rope: Mapping[str, Any]) -> list[str]:
     """What makes these parameters unusable, as sentences."""
-    problems = []
-    if rope.get("rope_type") not in NEEDED:
-        return [f"rope_type is {shown(rope.get('rope_type'))}: supported are {', '.join(NEEDED)}"]
-    for key in ("rope_theta", *NEEDED[rope["rope_type"]]):
-        value = rope.get(key)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e15:
-            problems.append(f"rope_parameters.{key} is {shown(value)}: expected a positive number")
+    if not isinstance(rope, Mapping):
+        return [f"rope_parameters is {shown(rope)}: expected an object"]
+    kind = rope.get("rope_type")
+    if not isinstance(kind, str) or kind not in NEEDED:
+        return [f"rope_type is {shown(kind)}: supported are {', '.join(NEEDED)}"]
+    stated = [key for key in OPTIONAL["yarn"] if rope.get(key) is not None]
+    problems = [
+        f"rope_parameters.{key} is {shown(rope.get(key))}: expected a positive number"
+        for key in dict.fromkeys(("rope_theta", *NEEDED[kind], *stated))
+        if key != "truncate" and not _positive(rope.get(key))
+    ]
+    if not isinstance(rope.get("truncate", True), bool):
+        problems.append(f"rope_parameters.truncate is {shown(rope['truncate'])}: expected true or false")
     if problems:
         return problems
     if rope["rope_theta"] <= 1:
         problems.append(f"rope_theta is {rope['rope_theta']}: expected a base above 1")
     if rope.get("factor", 1) < 1:
         problems.append(f"rope_parameters.factor is {rope['factor']}: expected at least 1")
-    if rope["rope_type"] == "llama3" and rope["high_freq_factor"] <= rope["low_freq_factor"]:
+    if kind == "llama3" and rope["high_freq_factor"] <= rope["low_freq_factor"]:
         problems.append("rope_parameters.high_freq_factor must be greater than low_freq_factor")
-    for key in OPTIONAL["yarn"]:
-        value = rope.get(key)
-        if value is not None and key != "truncate" and not 0 < value < 1e15:
-            problems.append(f"rope_parameters.{key} is {shown(value)}: expected a positive number")
     return problems
+
+
+def _positive(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e15

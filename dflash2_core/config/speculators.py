@@ -3,6 +3,9 @@
 Facts from that package's config classes: taps are stored as l + 1 (the input of the next layer); a layer that does not
 slide is never causal; a sliding layer is causal unless `sliding_window_non_causal`, whose default differs by version;
 scale, multiplier and soft cap have no place; `draft_vocab_size` smaller than the target's means a reduced vocabulary.
+
+`speculators_config` repeats what the type and the block say, and must agree with them. The verifier it names (the target, by
+name or path) is not kept: a DrafterConfig knows its target by sizes alone, and `write` names none.
 """
 
 from collections.abc import Mapping
@@ -11,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dflash2_core.config.attention import FULL, SLIDING, Windows, read_windows
 from dflash2_core.config.keys import read_bookkeeping, refuse_unread
 from dflash2_core.config.limits import SECOND_VERSION_FIELDS, size
-from dflash2_core.config.reading import Reader, boolean, integers, shown, string
+from dflash2_core.config.reading import Reader, boolean, integer, integers, mapping, shown, string
 from dflash2_core.config.zlab import read_body, read_tokens, write_body
 from dflash2_core.errors import ConfigError
 
@@ -26,17 +29,18 @@ LAYER = "transformer_layer_config"
 WRITTEN_VERSION = "0.9.0"
 AUTO_MAPS = ({"": "config.DFlashSpeculatorConfig"}, {"": "config.DFlash2SpeculatorConfig"})
 """What the package writes by itself: an entry under an empty name, which no loader looks up. No other one is accepted."""
-BOOKKEEPING = ("speculators_version", "max_anchors", "speculators_config")
+BOOKKEEPING = ("speculators_version", "max_anchors")
+ALGORITHM = "speculators_config"
 
 
-def claims(mapping: Mapping[str, Any]) -> bool:
+def claims(document: Mapping[str, Any]) -> bool:
     """Whether a config.json is written in this layout."""
-    return "speculators_model_type" in mapping
+    return "speculators_model_type" in document
 
 
-def read(mapping: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[str]]:
+def read(document: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[str]]:
     """Fields of a DrafterConfig, None when one could not be read; and every problem found."""
-    reader = Reader(mapping)
+    reader = Reader(document)
     if not reader.section(LAYER):
         reader.problems.append(f"{LAYER} is missing: speculators keeps the layers' config there")
     version = _read_version(reader)
@@ -54,6 +58,7 @@ def read(mapping: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[str]]:
     values["target_hidden_size"] = hidden if hidden is not None else values["hidden_size"]
     values |= _read_layers(reader, version, values["num_hidden_layers"])
     _check_vocabulary(reader, values["vocab_size"])
+    _check_algorithm(reader, version, values["block_size"])
     for key in BOOKKEEPING:
         reader.raw(key)
     read_bookkeeping(reader, "", accept={"auto_map": AUTO_MAPS})
@@ -115,6 +120,33 @@ def _check_vocabulary(reader: Reader, vocab_size: int | None) -> None:
             f"draft_vocab_size is {reduced} but {LAYER}.vocab_size is {vocab_size}: a reduced vocabulary (t2d, d2t) is "
             "not supported; DFlash 2 always has the full one"
         )
+
+
+def _check_algorithm(reader: Reader, version: int | None, block_size: int | None) -> None:
+    if not reader.section(ALGORITHM):
+        return
+    algorithm = reader.value(string, f"{ALGORITHM}.algorithm")
+    if version is not None and algorithm not in (None, TYPES[version]):
+        reader.problems.append(
+            f"{ALGORITHM}.algorithm is {shown(algorithm)} but speculators_model_type is {TYPES[version]}: make them agree"
+        )
+    reader.value(mapping, f"{ALGORITHM}.verifier")
+    reader.value(string, f"{ALGORITHM}.default_proposal_method")
+    for tokens in reader.value(_speculative_tokens, f"{ALGORITHM}.proposal_methods") or ():
+        # A block drafts one token less than it has rows; older releases of the package stated the rows.
+        if block_size is not None and tokens not in (block_size - 1, block_size):
+            reader.problems.append(
+                f"{ALGORITHM} states {shown(tokens)} speculative_tokens but block_size is {block_size}, which drafts "
+                f"{block_size - 1}: make them agree"
+            )
+
+
+def _speculative_tokens(value: object) -> tuple[int, ...]:
+    """What each proposal method states of them."""
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"expected a list of objects, found {shown(value)}")
+    stated = [mapping(method).get("speculative_tokens") for method in value]
+    return tuple(integer(tokens) for tokens in stated if tokens is not None)
 
 
 def write(config: "DrafterConfig") -> dict[str, Any]:

@@ -39,7 +39,8 @@ BODY_SIZES = (
     "vocab_size",
     "max_position_embeddings",
 )
-SCALES = ("input_embedding_scale", "output_multiplier", "final_logit_softcapping")
+SCALES = {"input_embedding_scale": 1.0, "output_multiplier": 1.0, "final_logit_softcapping": None}
+"""Field -> the value that changes nothing, which is not written."""
 
 
 def read(mapping: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[str]]:
@@ -135,7 +136,7 @@ def write(config: "DrafterConfig") -> dict[str, Any]:
         "mask_token_id": config.mask_token_id,
         "target_layer_ids": list(config.target_layer_ids),
         **{name: getattr(config, name) for name in SECOND_VERSION_FIELDS if config.version == 2},
-        **{name: getattr(config, name) for name in SCALES if getattr(config, name) not in (None, 1.0)},
+        **{name: getattr(config, name) for name, neutral in SCALES.items() if getattr(config, name) != neutral},
     }
     written = {
         "architectures": [ARCHITECTURES[config.version]],

@@ -42,7 +42,7 @@ def configs(draw: st.DrawFn) -> DrafterConfig:
     scales = {
         "output_multiplier": draw(st.sampled_from([1.0, 1.0, 0.25])),
         "input_embedding_scale": draw(st.sampled_from([1.0, 1.0, 4.0])),
-        "final_logit_softcapping": draw(st.sampled_from([None, None, 20.0])),
+        "final_logit_softcapping": draw(st.sampled_from([None, None, 20.0, 1.0])),
     }
     taps = draw(st.lists(st.integers(0, last), min_size=1, max_size=5, unique=True))
     return drafter_config(

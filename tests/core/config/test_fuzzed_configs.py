@@ -57,8 +57,10 @@ def damaged(draw: st.DrawFn) -> dict[str, Any]:
 @settings(max_examples=250)
 @given(damaged())
 def test_a_damaged_config_is_read_or_refused_in_a_sentence(mapping: dict[str, Any]) -> None:
+    config = None
     with suppress(Dflash2Error):
         config = DrafterConfig.from_dict(mapping)
+    if config is not None:
         assert DrafterConfig.from_dict(config.to_dict()) == config
 
 
@@ -127,3 +129,24 @@ def test_every_valid_config_survives_its_file(config: DrafterConfig) -> None:
         written = config.to_dict()
     if written is not None:
         assert DrafterConfig.from_dict(json.loads(json.dumps(written))) == config
+
+
+@pytest.mark.parametrize("path", ["a" * 5000, "a\0b", "\udcff"])
+def test_a_path_that_none_can_be_is_refused_in_a_sentence(path: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        DrafterConfig.from_pretrained(path)
+    assert str(error.value).isprintable()
+
+
+def test_a_config_that_leads_out_of_its_folder_is_refused_and_one_in_a_hub_cache_is_read(tmp_path: Path) -> None:
+    outside, folder = tmp_path / "outside.json", tmp_path / "drafter"
+    snapshot, blobs = tmp_path / "cache" / "snapshots" / "abc", tmp_path / "cache" / "blobs"
+    for made in (folder, snapshot, blobs):
+        made.mkdir(parents=True)
+    for place, link in ((outside, folder), (blobs / "123", snapshot)):
+        place.write_text(json.dumps(TOY))
+        (link / "config.json").symlink_to(place)
+    for path in (folder, folder / "config.json"):
+        with pytest.raises(ConfigError, match="leads out of the folder"):
+            DrafterConfig.from_pretrained(path)
+    assert DrafterConfig.from_pretrained(snapshot) == DrafterConfig.from_dict(TOY)

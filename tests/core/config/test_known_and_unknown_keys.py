@@ -62,6 +62,7 @@ def test_bookkeeping_of_the_library_changes_nothing() -> None:
         ("use_aux_hidden_state", False),
         ("quantization_config", {"quant_method": "gptq"}),
         ("is_encoder_decoder", True),
+        ("pruned_heads", {"0": [1, 2]}),
         ("attention_bias", 0),
     ],
 )
@@ -133,3 +134,20 @@ def test_layers_of_another_model_type_are_refused() -> None:
 def test_an_activation_that_is_not_computed_is_refused(activation: object) -> None:
     with pytest.raises(ConfigError, match="hidden_act"):
         DrafterConfig.from_dict(changed(TOY, hidden_act=activation))
+
+
+@pytest.mark.parametrize("key", ["\ud800x", "evil\x1b[2J", "two\nlines", "a\u202eb", "x" * 10_000])
+@pytest.mark.parametrize("place", ["top", "dflash_config", "rope_parameters"])
+def test_an_unknown_key_is_named_so_that_any_terminal_can_show_it(key: str, place: str) -> None:
+    mapping = TOY | {key: 1} if place == "top" else TOY | {place: TOY[place] | {key: 1}}
+    with pytest.raises(ConfigError, match="is a key this project does not know") as error:
+        DrafterConfig.from_dict(mapping)
+    assert str(error.value).isprintable()
+    assert len(str(error.value)) < 500
+
+
+def test_a_layer_type_nobody_knows_is_named_so_too() -> None:
+    with pytest.raises(ConfigError, match="layer_types holds") as error:
+        DrafterConfig.from_dict(TOY | {"layer_types": ["\x1b" * 10_000] * 2})
+    assert str(error.value).isprintable()
+    assert len(str(error.value)) < 500

@@ -103,6 +103,12 @@ def test_parts_that_do_not_fit_together_are_refused(changes: dict[str, Any], rea
         ({"layer_types": ["sliding_attention", "linear_attention"]}, "linear_attention"),
         ({"sliding_window": 0}, "sliding_window"),
         ({"sliding_window": 2**40}, "sliding_window"),
+        ({"layer_types": None, "max_window_layers": -7}, "max_window_layers: expected an integer from 0, found -7"),
+        ({"max_window_layers": -1}, "max_window_layers: expected an integer from 0, found -1"),
+        ({"bos_token_id": -1}, "bos_token_id is -1: expected an id from 0"),
+        ({"eos_token_id": [-3]}, "eos_token_id is -3: expected an id from 0"),
+        ({"eos_token_id": [35, -3]}, "eos_token_id is -3: expected an id from 0"),
+        ({"pad_token_id": -1}, "pad_token_id is -1: expected an id from 0"),
     ],
 )
 def test_layers_that_do_not_fit_together_are_refused(changes: dict[str, Any], reason: str) -> None:
@@ -122,7 +128,7 @@ def test_layers_that_do_not_fit_together_are_refused(changes: dict[str, Any], re
     ],
 )
 def test_absurd_sizes_are_refused_without_memory(changes: dict[str, Any]) -> None:
-    """T-SEC."""
+    """T-SEC. What Python's own objects take: a config holds no tensors (for those of a window see the drafter's context)."""
     mapping = changed(TOY, max_window_layers=1, **changes)
     tracemalloc.start()
     try:
@@ -139,3 +145,31 @@ def test_laws_hold_for_a_config_built_in_code_too() -> None:
             drafter_config(**changes)
     with pytest.raises(ConfigError, match="different windows"):
         drafter_config(layer_windows=(4, 8))
+
+
+YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("rope", "reason"),
+    [
+        (YARN | {"beta_fast": "x"}, "rope_parameters.beta_fast is 'x': expected a positive number"),
+        (YARN | {"mscale": True}, "rope_parameters.mscale is True"),
+        (YARN | {"attention_factor": -1.0}, "rope_parameters.attention_factor is -1.0"),
+        (YARN | {"truncate": 1}, "rope_parameters.truncate is 1: expected true or false"),
+        (YARN | {"factor": None}, "rope_parameters.factor is None"),
+        ({"rope_type": ["yarn"]}, "rope_type is \\['yarn'\\]"),
+        (None, "rope_parameters is None: expected an object"),
+    ],
+)
+def test_rope_parameters_built_in_code_are_refused_in_a_sentence(rope: object, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        drafter_config(rope_parameters=rope)
+
+
+def test_equal_configs_have_equal_hashes() -> None:
+    one, same = DrafterConfig.from_dict(TOY), DrafterConfig.from_dict(TOY)
+    other = DrafterConfig.from_dict(changed(TOY, rms_norm_eps=1e-5))
+    scaled = DrafterConfig.from_dict(changed(TOY, rope_parameters=YARN))
+    assert hash(one) == hash(same)
+    assert len({one, same, other, scaled}) == 3

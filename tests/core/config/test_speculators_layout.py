@@ -127,9 +127,21 @@ def test_taps_that_cannot_be_meant_are_refused(inputs: list[int] | None, reason:
         DrafterConfig.from_dict(saved(aux_hidden_state_layer_ids=inputs, num_target_layers=6))
 
 
+def stated(**changes: Any) -> dict[str, Any]:
+    return changed(SAVED_BY_THE_PACKAGE["speculators_config"], **changes)
+
+
+def proposing(tokens: object) -> list[dict[str, object]]:
+    return [{"proposal_type": "greedy", "speculative_tokens": tokens}]
+
+
 def first_version(**changes: Any) -> dict[str, Any]:
     absent = dict.fromkeys(("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k"))
-    named = {"speculators_model_type": "dflash", "architectures": ["DFlashSpeculator"]}
+    named = {
+        "speculators_model_type": "dflash",
+        "architectures": ["DFlashSpeculator"],
+        "speculators_config": stated(algorithm="dflash"),
+    }
     return changed(SAVED_BY_THE_PACKAGE, **(absent | named | changes))
 
 
@@ -175,6 +187,26 @@ def test_layers_called_sliding_without_their_window_are_refused_where_stacks_dis
         ({"speculators_model_type": 2}, "speculators_model_type"),
         ({"eos_token_id": 33}, "transformer_layer_config.eos_token_id is .* but eos_token_id is"),
         ({"quantization_config": {"bits": 4}}, "quantization_config"),
+        ({"speculators_config": "nonsense"}, "speculators_config: expected an object, found 'nonsense'"),
+        ({"speculators_config": stated(algorithm="eagle3")}, "speculators_config.algorithm is 'eagle3' but .* is dflash2"),
+        ({"speculators_config": stated(algorithm="dflash")}, "speculators_config.algorithm is 'dflash' but .* is dflash2"),
+        ({"speculators_config": stated(algorithm=3)}, "speculators_config.algorithm: expected a string, found 3"),
+        (
+            {"speculators_config": stated(proposal_methods=proposing(3))},
+            "3 speculative_tokens but block_size is 8, .* drafts 7",
+        ),
+        (
+            {"speculators_config": stated(proposal_methods=proposing(9))},
+            "9 speculative_tokens but block_size is 8, .* drafts 7",
+        ),
+        ({"speculators_config": stated(proposal_methods=proposing("7"))}, "speculators_config.proposal_methods: .*found '7'"),
+        ({"speculators_config": stated(proposal_methods="greedy")}, "speculators_config.proposal_methods: expected a list"),
+        (
+            {"speculators_config": stated(proposal_methods=["greedy"])},
+            "speculators_config.proposal_methods: expected an object",
+        ),
+        ({"speculators_config": stated(verifier="somewhere")}, "speculators_config.verifier: expected an object"),
+        ({"speculators_config": stated(surprise=1)}, "speculators_config.surprise is a key this project does not know"),
     ],
 )
 def test_what_would_be_another_drafter_is_refused(changes: dict[str, Any], reason: str) -> None:
@@ -201,3 +233,16 @@ def test_what_this_layout_would_lose_is_not_written(own: dict[str, float]) -> No
 def test_an_unknown_layout_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match="layout is 'gguf': expected one of zlab, speculators"):
         DrafterConfig.from_dict(FIRST_VERSION).to_dict("gguf")
+
+
+def test_what_the_package_states_of_its_algorithm_may_be_missing_or_count_the_blocks_rows() -> None:
+    """Older releases of the package wrote block_size itself as speculative_tokens."""
+    expected = DrafterConfig.from_dict(SAVED_BY_THE_PACKAGE)
+    rows = stated(proposal_methods=proposing(8))
+    for section in (None, {}, stated(proposal_methods=[]), stated(proposal_methods=proposing(None)), rows):
+        assert DrafterConfig.from_dict(saved(speculators_config=section)) == expected
+
+
+def test_the_verifiers_name_is_not_kept_and_none_is_invented() -> None:
+    written = DrafterConfig.from_dict(SAVED_BY_THE_PACKAGE).to_dict("speculators")
+    assert written["speculators_config"]["verifier"] == {"name_or_path": None, "architectures": []}
