@@ -14,6 +14,7 @@ from torch import Tensor
 from dflash2_core.checkpoint.header import is_regular
 from dflash2_core.checkpoint.reading import DTYPES, Entry, listed, read_tensor, survey
 from dflash2_core.config import DrafterConfig
+from dflash2_core.config.reading import named
 from dflash2_core.config.shapes import optional_tensor_shapes
 from dflash2_core.errors import CheckpointError
 
@@ -148,13 +149,13 @@ def _weight_findings(entries: dict[str, Entry]) -> Iterator[str]:
             continue
         weights = _look(tensor)
         if weights.not_finite:
-            yield f"{name} holds {weights.not_finite:,} values that are no finite numbers"
+            yield f"{named(name)} holds {weights.not_finite:,} values that are no finite numbers"
         if weights.largest > FLOAT16_LARGEST:
-            yield f"{name} holds {weights.largest:.3g}: above what float16 can hold"
+            yield f"{named(name)} holds {weights.largest:.3g}: above what float16 can hold"
         if weights.zero and name.endswith("kernel_projection.weight"):
             at_start.append(name.removesuffix(".kernel_projection.weight"))
         elif weights.zero:
-            yield f"{name} is all zeros{_without(name)}"
+            yield f"{named(name)} is all zeros{_without(name)}"
     if at_start:
         yield (
             f"the dynamic kernels of {len(at_start)} convolutions are all zeros, as before training; was this drafter "

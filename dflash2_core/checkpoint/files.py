@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dflash2_core.checkpoint.header import is_regular
-from dflash2_core.config.documents import read_object
-from dflash2_core.config.reading import shown
+from dflash2_core.config.documents import read_object, stays_inside
+from dflash2_core.config.reading import named, placed, shown
 from dflash2_core.errors import CheckpointError
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
@@ -33,15 +33,17 @@ def folder_at(path: str | Path) -> Path:
     try:
         exists, is_folder = folder.exists(), folder.is_dir()
     except (OSError, ValueError) as problem:
-        raise CheckpointError(f"{shown(str(folder))} is no usable path: {problem}") from None
+        raise CheckpointError(
+            f"{shown(str(folder))} is no usable path: {getattr(problem, 'strerror', None) or problem}"
+        ) from None
     if not exists:
-        raise CheckpointError(f"{folder} does not exist: expected a drafter's folder")
+        raise CheckpointError(f"{placed(folder)} does not exist: expected a drafter's folder")
     if not is_folder:
         raise CheckpointError(_why_not_a_folder(folder))
     if not is_regular(folder / CONFIG):
-        raise CheckpointError(f"{folder} has no {CONFIG}{_guess(folder)}: expected a drafter's folder")
-    if not _stays(folder, folder / CONFIG):
-        raise CheckpointError(f"{folder / CONFIG} leads out of the folder through a link: refused")
+        raise CheckpointError(f"{placed(folder)} has no {CONFIG}{_guess(folder)}: expected a drafter's folder")
+    if not stays_inside(folder, folder / CONFIG):
+        raise CheckpointError(f"{placed(folder / CONFIG)} leads out of the folder through a link: refused")
     return folder
 
 
@@ -49,17 +51,19 @@ def _why_not_a_folder(path: Path) -> str:
     if is_regular(path):
         with path.open("rb") as file:
             if file.read(4) == b"GGUF":
-                return f"{path} is a GGUF file, which gguf_export reads: expected a folder with {CONFIG} and safetensors"
+                return (
+                    f"{placed(path)} is a GGUF file, which gguf_export reads: expected a folder with {CONFIG} and safetensors"
+                )
     if path.suffix in PICKLES:
-        return f"{path} is a pickle, which can run code when opened, and is never read: expected a drafter's folder"
-    return f"{path} is a file: expected the folder that holds {CONFIG} and the weights"
+        return f"{placed(path)} is a pickle, which can run code when opened, and is never read: expected a drafter's folder"
+    return f"{placed(path)} is a file: expected the folder that holds {CONFIG} and the weights"
 
 
 def _guess(folder: Path) -> str:
     if any(folder.glob("*.gguf")):
         return " but holds GGUF files, which gguf_export reads"
     inside = sorted(child.name for child in folder.iterdir() if is_regular(child / CONFIG))
-    return f", though folders inside it do ({', '.join(inside[:4])})" if inside else ""
+    return f", though folders inside it do ({', '.join(map(named, inside[:4]))})" if inside else ""
 
 
 def find_weights(folder: Path) -> WeightFiles:
@@ -68,16 +72,16 @@ def find_weights(folder: Path) -> WeightFiles:
     found.problems += _pickle_problems(folder)
     single, index = folder / WEIGHTS, folder / INDEX
     if single.exists() and index.exists():
-        found.problems.append(f"{folder} holds both {WEIGHTS} and {INDEX}: two sets of weights; remove one")
+        found.problems.append(f"{placed(folder)} holds both {WEIGHTS} and {INDEX}: two sets of weights; remove one")
     elif index.exists():
         _read_index(folder, found)
     elif single.exists():
         _add(folder, WEIGHTS, found)
     else:
-        found.problems.append(f"{folder} has no {WEIGHTS} and no {INDEX}")
+        found.problems.append(f"{placed(folder)} has no {WEIGHTS} and no {INDEX}")
     used = {file.name for file in found.files} | {WEIGHTS} | set((found.index or {}).values())
     for stray in sorted(file.name for file in folder.glob("*.safetensors") if file.name not in used):
-        found.problems.append(f"{stray} is no part of this checkpoint's weights: remove it, or list it in {INDEX}")
+        found.problems.append(f"{named(stray)} is no part of this checkpoint's weights: remove it, or list it in {INDEX}")
     return found
 
 
@@ -104,14 +108,14 @@ def _pickle_problems(folder: Path) -> Iterator[str]:
             )
         else:
             yield (
-                f"{name} is a pickle, which can run code when opened: never read. If it holds weights that are not in "
-                f"{WEIGHTS}, convert it once where you trust it: safetensors.torch.save_file(torch.load('{name}', "
+                f"{named(name)} is a pickle, which can run code when opened: never read. If it holds weights that are not in "
+                f"{WEIGHTS}, convert it once where you trust it: safetensors.torch.save_file(torch.load({shown(name)}, "
                 f"weights_only=True), '{WEIGHTS}'); then remove it"
             )
 
 
 def _read_index(folder: Path, found: WeightFiles) -> None:
-    if not (is_regular(folder / INDEX) and _stays(folder, folder / INDEX)):
+    if not (is_regular(folder / INDEX) and stays_inside(folder, folder / INDEX)):
         found.problems.append(f"{INDEX} is no file of this folder")
         return
     try:
@@ -131,20 +135,8 @@ def _add(folder: Path, name: str, found: WeightFiles) -> None:
     if "/" in name or "\\" in name or "\0" in name or not name.endswith(".safetensors") or len(name) > 255:
         found.problems.append(f"{INDEX} names the shard {shown(name)}: expected a .safetensors file of the same folder")
     elif not is_regular(folder / name):
-        found.problems.append(f"{name} is no ordinary file, or missing, in {folder}")
-    elif not _stays(folder, folder / name):
-        found.problems.append(f"{name} leads out of the folder through a link: refused")
+        found.problems.append(f"{named(name)} is no ordinary file, or missing, in {placed(folder)}")
+    elif not stays_inside(folder, folder / name):
+        found.problems.append(f"{named(name)} leads out of the folder through a link: refused")
     else:
         found.files.append(folder / name)
-
-
-def _stays(folder: Path, file: Path) -> bool:
-    """Whether `file`, links followed, lies in the folder, or in the blobs of the hub cache the folder is part of."""
-    try:
-        home, end = folder.resolve(), file.resolve()
-    except (OSError, RuntimeError):
-        return False
-    roots = [home]
-    if home.parent.name == "snapshots":
-        roots.append(home.parent.parent / "blobs")
-    return any(end.is_relative_to(root) for root in roots)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dflash2_core.config.documents import parse_object
-from dflash2_core.config.reading import shown
+from dflash2_core.config.reading import placed, shown
 from dflash2_core.errors import CheckpointError
 
 MAX_HEADER_BYTES = 32 * 2**20
@@ -54,16 +54,16 @@ def read_header(path: Path) -> tuple[dict[str, Stored], dict[str, str]]:
             length = int.from_bytes(file.read(8), "little")
             if size < 8 or length > min(size - 8, MAX_HEADER_BYTES):
                 raise CheckpointError(
-                    f"{path} is no sound safetensors file: it has {size} bytes and states a header of {length} "
+                    f"{placed(path)} is no sound safetensors file: it has {size} bytes and states a header of {length} "
                     f"(at most {MAX_HEADER_BYTES}); it may be cut off, download or copy it again"
                 )
             raw = file.read(length)
     except OSError as problem:
-        raise CheckpointError(f"{path} cannot be read: {problem.strerror or problem}") from None
-    document = parse_object(raw, f"the header of {path}", CheckpointError)
+        raise CheckpointError(f"{placed(path)} cannot be read: {problem.strerror or problem}") from None
+    document = parse_object(raw, f"the header of {placed(path)}", CheckpointError)
     metadata = document.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise CheckpointError(f"the header of {path} holds metadata that is not strings by name")
+        raise CheckpointError(f"the header of {placed(path)} holds metadata that is not strings by name")
     tensors = {name: _stored(name, entry, path) for name, entry in document.items()}
     _check_layout(tensors, size - 8 - length, path)
     return tensors, metadata
@@ -79,13 +79,13 @@ def is_regular(path: Path) -> bool:
 
 def _stored(name: str, entry: Any, path: Path) -> Stored:
     if not isinstance(entry, Mapping) or set(entry) != {"dtype", "shape", "data_offsets"}:
-        raise CheckpointError(f"the header of {path} describes {shown(name)} by {shown(entry)}: not a tensor")
+        raise CheckpointError(f"the header of {placed(path)} describes {shown(name)} by {shown(entry)}: not a tensor")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str):
-        raise CheckpointError(f"the header of {path} gives {shown(name)} the dtype {shown(dtype)}")
+        raise CheckpointError(f"the header of {placed(path)} gives {shown(name)} the dtype {shown(dtype)}")
     if not _naturals(shape) or len(shape) > MAX_DIMENSIONS or not _naturals(offsets) or len(offsets) != 2:
         raise CheckpointError(
-            f"the header of {path} gives {shown(name)} the shape {shown(shape)} and the place {shown(offsets)}"
+            f"the header of {placed(path)} gives {shown(name)} the shape {shown(shape)} and the place {shown(offsets)}"
         )
     return Stored(dtype, tuple(shape), offsets[0], offsets[1])
 
@@ -103,13 +103,15 @@ def _check_layout(tensors: Mapping[str, Stored], data_bytes: int, path: Path) ->
         length = tensor.end - tensor.begin
         if tensor.dtype in ITEM_BYTES and length != prod(tensor.shape) * ITEM_BYTES[tensor.dtype]:
             raise CheckpointError(
-                f"{path}: {shown(name)} has {length} bytes but {tensor.dtype} of shape {list(tensor.shape)} needs "
+                f"{placed(path)}: {shown(name)} has {length} bytes but {tensor.dtype} of shape {list(tensor.shape)} needs "
                 f"{shown(prod(tensor.shape) * ITEM_BYTES[tensor.dtype])}"
             )
         if tensor.begin != reached or length < 0:
             raise CheckpointError(
-                f"{path}: {shown(name)} starts at byte {tensor.begin} but the data before it ends at {reached}"
+                f"{placed(path)}: {shown(name)} starts at byte {tensor.begin} but the data before it ends at {reached}"
             )
         reached = tensor.end
     if reached != data_bytes:
-        raise CheckpointError(f"{path} holds {data_bytes} bytes of data but its header describes {reached}: cut off or damaged")
+        raise CheckpointError(
+            f"{placed(path)} holds {data_bytes} bytes of data but its header describes {reached}: cut off or damaged"
+        )

@@ -15,7 +15,7 @@ from dflash2_core.checkpoint.names import canonical, why_refused
 from dflash2_core.config import DrafterConfig, InvalidConfigError, diagnose
 from dflash2_core.config.documents import read_object
 from dflash2_core.config.drafter import layout_of, other_model
-from dflash2_core.config.reading import shown
+from dflash2_core.config.reading import named, placed, shown
 from dflash2_core.config.shapes import optional_tensor_shapes, tensor_shapes
 from dflash2_core.errors import CheckpointError, ConfigError
 
@@ -28,7 +28,7 @@ class InvalidCheckpointError(CheckpointError):
 
     def __init__(self, path: Path, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
-        head = f"{path}: " if len(problems) == 1 else f"{len(problems)} problems in the checkpoint {path}:\n- "
+        head = f"{placed(path)}: " if len(problems) == 1 else f"{len(problems)} problems in the checkpoint {placed(path)}:\n- "
         super().__init__(head + "\n- ".join(problems))
 
 
@@ -86,7 +86,7 @@ class Checkpoint:
     def tensor(self, name: str) -> Tensor:
         """The tensor `name`, memory-mapped, in its stored dtype. CheckpointError when its file was damaged since."""
         if name not in self.entries:
-            raise CheckpointError(f"{self.path} has no tensor {shown(name)}")
+            raise CheckpointError(f"{placed(self.path)} has no tensor {shown(name)}")
         return read_tensor(self.entries[name])
 
 
@@ -112,7 +112,7 @@ def open_checkpoint(path: str | Path) -> Checkpoint:
     """
     found = survey(path)
     if found.config is None or found.config_problems:
-        raise InvalidConfigError(found.config_problems, where=str(found.path / CONFIG))
+        raise InvalidConfigError(found.config_problems, where=placed(found.path / CONFIG))
     if found.problems:
         raise InvalidCheckpointError(found.path, found.problems)
     return Checkpoint(found.path, found.config, found.layout, tuple(found.files), found.entries, found.metadata)
@@ -123,13 +123,13 @@ def survey(path: str | Path) -> Survey:
     try:
         return _survey(folder_at(path))
     except OSError as problem:
-        raise CheckpointError(f"{path} cannot be read: {problem.strerror or problem}") from None
+        raise CheckpointError(f"{placed(path)} cannot be read: {problem.strerror or problem}") from None
 
 
 def _survey(folder: Path) -> Survey:
     document = read_object(folder / CONFIG, ConfigError)
     if (stranger := other_model(document)) is not None:
-        raise ConfigError(f"{folder}: {stranger}")
+        raise ConfigError(f"{placed(folder)}: {stranger}")
     config, config_problems = diagnose(document)
     found = Survey(folder, layout_of(document), config, config_problems)
     _read_files(found)
@@ -144,9 +144,13 @@ def read_tensor(entry: Entry) -> Tensor:
         with safe_open(entry.file, framework="pt") as file:
             tensor: Tensor = file.get_tensor(entry.stored_name)
     except (SafetensorError, OSError, KeyError, ValueError, RuntimeError) as problem:
-        raise CheckpointError(f"{entry.file}: {entry.stored_name} cannot be read: {problem}") from None
+        raise CheckpointError(
+            f"{placed(entry.file)}: {named(entry.stored_name)} cannot be read: {named(str(problem))}"
+        ) from None
     if tuple(tensor.shape) != entry.stored.shape:
-        raise CheckpointError(f"{entry.file} changed while it was open: {entry.stored_name} has another shape now")
+        raise CheckpointError(
+            f"{placed(entry.file)} changed while it was open: {named(entry.stored_name)} has another shape now"
+        )
     return tensor
 
 
@@ -172,8 +176,8 @@ def _index_problems(file: Path, tensors: Mapping[str, Stored], index: Mapping[st
     unlisted = sorted(set(tensors) - placed)
     absent = sorted(placed - set(tensors))
     return [
-        *([f"{file.name} holds tensors that the index does not place there: {listed(unlisted)}"] if unlisted else []),
-        *([f"the index places tensors in {file.name} that it does not hold: {listed(absent)}"] if absent else []),
+        *([f"{named(file.name)} holds tensors that the index does not place there: {listed(unlisted)}"] if unlisted else []),
+        *([f"the index places tensors in {named(file.name)} that it does not hold: {listed(absent)}"] if absent else []),
     ]
 
 
@@ -182,8 +186,8 @@ def _enter(found: Survey, entry: Entry) -> None:
     if name in found.entries:
         other = found.entries[name]
         found.problems.append(
-            f"{name} is stored twice: as {other.stored_name} in {other.file.name} and as {entry.stored_name} in "
-            f"{entry.file.name}; keep one"
+            f"{named(name)} is stored twice: as {named(other.stored_name)} in {named(other.file.name)} and as "
+            f"{named(entry.stored_name)} in {named(entry.file.name)}; keep one"
         )
         return
     found.entries[name] = entry
@@ -200,7 +204,7 @@ def _hold_against(config: DrafterConfig, found: Survey) -> None:
     for name, entry in found.entries.items():
         if entry.stored.shape != expected[name]:
             found.problems.append(
-                f"{name} has shape {list(entry.stored.shape)} in {entry.file.name} but the config asks for "
+                f"{name} has shape {list(entry.stored.shape)} in {named(entry.file.name)} but the config asks for "
                 f"{list(expected[name])}"
             )
         if entry.stored.dtype not in DTYPES:
@@ -219,5 +223,5 @@ def _surplus_problems(config: DrafterConfig, surplus: Sequence[str]) -> list[str
 
 def listed(names: Sequence[str]) -> str:
     """Names for a sentence: the first few, and how many more."""
-    first = ", ".join(name if len(name) < 200 else shown(name) for name in names[:NAMED_AT_MOST])
+    first = ", ".join(map(named, names[:NAMED_AT_MOST]))
     return first if len(names) <= NAMED_AT_MOST else f"{first} and {len(names) - NAMED_AT_MOST} more"

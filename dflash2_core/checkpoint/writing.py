@@ -1,4 +1,8 @@
-"""Writing a checkpoint: byte for byte the same for the same drafter, and never half of one under the final names.
+"""Writing a checkpoint: byte for byte the same for the same drafter, and never half of one that anyone would read.
+
+Both files are complete under other names first. Then the old config.json goes, the weights come, the new config.json comes: a
+process that dies before leaves the old checkpoint, and one that dies between leaves a folder without a config.json, which is
+refused.
 
 safetensors' own writer may order metadata differently in each run; the format is simple enough to write here.
 """
@@ -12,8 +16,12 @@ import torch
 from torch import Tensor
 
 from dflash2_core.checkpoint.files import CONFIG, WEIGHTS, other_weights
+from dflash2_core.checkpoint.header import is_regular
 from dflash2_core.checkpoint.reading import DTYPES, InvalidCheckpointError
 from dflash2_core.config import DrafterConfig
+from dflash2_core.config.documents import read_object
+from dflash2_core.config.drafter import is_drafter
+from dflash2_core.config.reading import named, placed, shown
 from dflash2_core.config.shapes import optional_tensor_shapes, tensor_shapes
 from dflash2_core.errors import CheckpointError
 
@@ -34,10 +42,10 @@ def write_checkpoint(
     tensors   by canonical name: all that `tensor_shapes` lists, and any of `optional_tensor_shapes`; float dtypes
     layout    "zlab" or "speculators": the words of config.json; the tensors have the same names in both
     metadata  strings for the safetensors header, beside its `format`
-    Raises CheckpointError for tensors that are not this config's, or a folder that holds other weights too; ConfigError
-    where the layout cannot say what the config says.
+    Raises CheckpointError for tensors that are not this config's, metadata that is not strings, and a folder that holds
+    another model or other weights too; ConfigError where the layout cannot say what the config says.
     """
-    if found := _tensor_problems(config, tensors):
+    if found := [*_tensor_problems(config, tensors), *_metadata_problems(metadata or {})]:
         raise InvalidCheckpointError(Path(path), found)
     document = config.to_dict(layout) | {"dtype": str(tensors["fc.weight"].dtype).removeprefix("torch.")}
     folder = _prepared(Path(path))
@@ -46,10 +54,11 @@ def write_checkpoint(
         with temporary[WEIGHTS].open("wb") as file:
             _write_safetensors(file, tensors, {"format": "pt", **(metadata or {})})
         temporary[CONFIG].write_bytes(_json_bytes(document, indent=2) + b"\n")
-        for name, file_path in temporary.items():
-            file_path.replace(folder / name)
+        (folder / CONFIG).unlink(missing_ok=True)
+        for name in (WEIGHTS, CONFIG):
+            temporary[name].replace(folder / name)
     except OSError as problem:
-        raise CheckpointError(f"{folder} cannot be written: {problem.strerror or problem}") from None
+        raise CheckpointError(f"{placed(folder)} cannot be written: {problem.strerror or problem}") from None
     finally:
         for file_path in temporary.values():
             file_path.unlink(missing_ok=True)
@@ -61,7 +70,7 @@ def _tensor_problems(config: DrafterConfig, tensors: Mapping[str, Tensor]) -> li
     problems = [f"{name} is missing" for name in needed if name not in tensors]
     for name, tensor in tensors.items():
         if name not in expected:
-            problems.append(f"{name} is no tensor of this config")
+            problems.append(f"{named(name)} is no tensor of this config")
         elif tuple(tensor.shape) != expected[name]:
             problems.append(f"{name} has shape {list(tensor.shape)} but the config asks for {list(expected[name])}")
         elif tensor.dtype not in STORED_DTYPES:
@@ -69,14 +78,42 @@ def _tensor_problems(config: DrafterConfig, tensors: Mapping[str, Tensor]) -> li
     return problems
 
 
+def _metadata_problems(metadata: Mapping[Any, Any]) -> list[str]:
+    """What safetensors' readers would refuse: anything but text by name."""
+    return [
+        f"metadata holds {shown(name)} = {shown(value)}: expected strings by name"
+        for name, value in metadata.items()
+        if not (_is_text(name) and _is_text(value))
+    ]
+
+
+def _is_text(value: object) -> bool:
+    # A lone surrogate is no text: Python's JSON would write it, and no other reader would take it.
+    return isinstance(value, str) and not any("\ud800" <= character <= "\udfff" for character in value)
+
+
 def _prepared(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
-        raise CheckpointError(f"{folder} cannot be made: {problem.strerror or problem}") from None
+        raise CheckpointError(f"{placed(folder)} cannot be made: {problem.strerror or problem}") from None
     if others := other_weights(folder):
-        raise CheckpointError(f"{folder} already holds other weights ({', '.join(others[:4])}): choose an empty folder")
+        found = ", ".join(map(named, others[:4]))
+        raise CheckpointError(f"{placed(folder)} already holds other weights ({found}): choose an empty folder")
+    if (folder / CONFIG).exists() and not _holds_a_drafter(folder):
+        raise CheckpointError(
+            f"{placed(folder)} already holds another model, since its {CONFIG} is no DFlash drafter's: choose an empty folder"
+        )
     return folder
+
+
+def _holds_a_drafter(folder: Path) -> bool:
+    if not is_regular(folder / CONFIG):
+        return False
+    try:
+        return is_drafter(read_object(folder / CONFIG, CheckpointError))
+    except CheckpointError:
+        return False
 
 
 def _write_safetensors(file: BinaryIO, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from dflash2_core.checkpoint.examination import Examination, examine
 from dflash2_core.config import DrafterConfig
+from dflash2_core.config.reading import named, placed
 
 
 def inspect(
@@ -22,7 +23,7 @@ def inspect(
     with Console(stderr=True).status("reading every weight"):
         found = examine(path)
     if as_json:
-        print(json.dumps(found.to_dict(), ensure_ascii=False))
+        print(json.dumps(found.to_dict()))
     else:
         _show(Console(highlight=False), found)
     if found.findings:
@@ -44,16 +45,16 @@ def _show(console: Console, found: Examination) -> None:
 def _facts(found: Examination) -> list[tuple[str, str]]:
     config = found.config
     dtypes = ", ".join(
-        f"{dtype} {count / max(1, found.num_parameters):.0%}" for dtype, count in found.parameters_by_dtype.items()
+        f"{named(dtype)} {count / max(1, found.num_parameters):.0%}" for dtype, count in found.parameters_by_dtype.items()
     )
     return [
-        ("checkpoint", f"{found.path} ({', '.join(found.files) or 'no weights'})"),
+        ("checkpoint", f"{placed(found.path)} ({', '.join(map(named, found.files)) or 'no weights'})"),
         ("layout", found.layout),
         *(_described(config) if config is not None else [("config", "could not be read")]),
         ("parameters", f"{found.num_parameters:,} in {found.num_tensors} tensors"),
         ("weights", f"{_size(found.num_bytes)}, {dtypes or 'none'}"),
         ("of its own", ", ".join(found.own_tensors) or "nothing: embedding and head are the target's"),
-        ("licence", found.licence or "not stated"),
+        ("licence", named(found.licence) if found.licence else "not stated"),
     ]
 
 

@@ -204,3 +204,45 @@ def test_a_folder_that_is_no_drafters_raises_an_error_of_this_project(tmp_path: 
     for path in not_a_drafter(tmp_path).values():
         with pytest.raises(Dflash2Error):
             examine(path)
+
+
+UNSHOWABLE = ["\ud800x", "evil\x1b[2J", "a\u202eb"]
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=["table", "json"])
+@pytest.mark.parametrize("name", UNSHOWABLE)
+def test_foreign_names_reach_the_terminal_escaped(
+    folder: Path, name: str, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a key of the config, in a tensor's name, in a file's name, in the licence."""
+    document = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(document | {name: 1}))
+    weights = folder / "model.safetensors"
+    raw = weights.read_bytes()
+    length = int.from_bytes(raw[:8], "little")
+    header = json.loads(raw[8 : 8 + length])
+    header[name] = header.pop("fc.weight")
+    header = json.dumps(header).encode()
+    weights.write_bytes(len(header).to_bytes(8, "little") + header + raw[8 + length :])
+    if name.isascii():
+        (folder / f"{name}.safetensors").write_bytes(b"x")
+        (folder / f"{name}.bin").write_bytes(b"x")
+        (folder / "README.md").write_text(f"---\nlicense: {name}\n---\n")
+    code, output = run(folder, *options)
+    assert code == 1
+    assert "is a key this project does not know" in output.replace("\n", " ")
+    assert all(character.isprintable() or character == "\n" for character in output)
+    output.encode()
+
+
+@pytest.mark.parametrize("name", UNSHOWABLE)
+def test_a_config_that_cannot_be_read_does_not_let_foreign_names_through(folder: Path, name: str) -> None:
+    document = json.loads((folder / "config.json").read_text())
+    del document["head_dim"]
+    (folder / "config.json").write_text(json.dumps(document))
+    weights = folder / "model.safetensors"
+    header = json.dumps({name: {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    weights.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    code, output = run(folder)
+    assert code == 1
+    assert all(character.isprintable() or character == "\n" for character in output)

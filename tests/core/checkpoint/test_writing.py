@@ -1,5 +1,6 @@
 """Writing is byte-stable, whole or not at all, and what other libraries read."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -120,6 +121,77 @@ def test_a_checkpoint_may_be_written_over_while_its_old_weights_are_mapped(
     write_checkpoint(config, {name: tensor + 1 for name, tensor in mapped.items()}, folder)
     assert all(torch.equal(mapped[name], weights[name]) for name in weights)
     assert all(torch.equal(tensor, weights[name] + 1) for name, tensor in open_checkpoint(folder).tensors())
+
+
+class Dies(BaseException):
+    """What a killed process looks like from inside."""
+
+
+@pytest.mark.parametrize("done", [0, 1])
+def test_a_write_that_is_interrupted_between_its_files_leaves_a_folder_that_is_refused(
+    folder: Path, config: DrafterConfig, weights: Weights, done: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New weights under the old config would draft as something else."""
+    replace, calls = Path.replace, []
+
+    def dying(self: Path, target: Path) -> Path:
+        if len(calls) == done:
+            raise Dies
+        calls.append(target)
+        return replace(self, target)
+
+    other = dataclasses.replace(config, target_layer_ids=(4, 2, 0), mask_token_id=33)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", dying)
+        with pytest.raises(Dies):
+            write_checkpoint(other, {name: tensor + 1 for name, tensor in weights.items()}, folder)
+    assert not any("writing" in name for name in bytes_of(folder))
+    with pytest.raises(CheckpointError, match=r"has no config\.json"):
+        open_checkpoint(folder)
+    write_checkpoint(other, weights, folder)
+    assert open_checkpoint(folder).config == other
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        '{"architectures": ["Qwen3ForCausalLM"], "hidden_size": 8}',
+        '{"speculators_model_type": "eagle3"}',
+        '{"hidden_size": 8}',
+        "{}",
+        "[]",
+        "{",
+    ],
+)
+def test_another_models_folder_is_not_written_into(
+    tmp_path: Path, config: DrafterConfig, weights: Weights, document: str
+) -> None:
+    (tmp_path / "config.json").write_text(document)
+    (tmp_path / "model.safetensors").write_bytes(b"the target's")
+    before = bytes_of(tmp_path)
+    with pytest.raises(CheckpointError, match="already holds another model"):
+        write_checkpoint(config, weights, tmp_path)
+    assert bytes_of(tmp_path) == before
+
+
+@pytest.mark.parametrize("layout", ["zlab", "speculators"])
+def test_a_drafter_is_written_over_whatever_its_layout_and_its_faults(
+    tmp_path: Path, config: DrafterConfig, weights: Weights, layout: str
+) -> None:
+    write_checkpoint(config, weights, tmp_path, layout=layout)
+    document = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(document | {"surprise": 1}))
+    write_checkpoint(config, weights, tmp_path)
+    assert open_checkpoint(tmp_path).layout == "zlab"
+
+
+@pytest.mark.parametrize("metadata", [{"step": 1}, {"step": None}, {1: "step"}, {"step": "\ud800"}, {"\udfff": "1"}])
+def test_metadata_that_no_reader_takes_is_not_written(
+    tmp_path: Path, config: DrafterConfig, weights: Weights, metadata: dict[str, str]
+) -> None:
+    with pytest.raises(CheckpointError, match="metadata holds .* expected strings by name"):
+        write_checkpoint(config, weights, tmp_path / "new", metadata=metadata)
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_file_in_the_way_is_told_in_a_sentence(tmp_path: Path, config: DrafterConfig, weights: Weights) -> None:
