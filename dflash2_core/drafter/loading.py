@@ -1,31 +1,62 @@
 """Checkpoints to drafters and back."""
 
 from collections.abc import Mapping
+from functools import reduce
 from pathlib import Path
 
 import torch
 
-from dflash2_core.checkpoint import open_checkpoint, write_checkpoint
+from dflash2_core.checkpoint import Checkpoint, open_checkpoint, write_checkpoint
+from dflash2_core.checkpoint.reading import DTYPES
+from dflash2_core.config.reading import shown
 from dflash2_core.drafter.model import OWN_EMBEDDING, OWN_HEAD, OWN_MASK, Drafter
 from dflash2_core.drafter.rotary import RotaryEmbedding
+from dflash2_core.errors import CompatibilityError
+
+LOADED_DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in DTYPES.values()}
 
 
-def load_drafter(path: str | Path, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Drafter:
+def load_drafter(
+    path: str | Path, *, dtype: torch.dtype | str | None = None, device: torch.device | str | None = None
+) -> Drafter:
     """Load a drafter for inference.
 
     path    the folder of a checkpoint, z-lab or speculators layout
-    dtype   of the weights in memory; None keeps the checkpoint's
+    dtype   of the weights in memory, a torch dtype or its name; None keeps the checkpoint's, the widest where it holds several
     device  None is the CPU
     Raises ConfigError or CheckpointError: every tensor and every key of the checkpoint is used, or refused by name.
+    CompatibilityError for a dtype that is no float's, and a device that is not there.
     """
+    place, wanted = _device(device or "cpu"), None if dtype is None else _dtype(dtype)
     checkpoint = open_checkpoint(path)
     own = {OWN_EMBEDDING, OWN_HEAD, OWN_MASK} & set(checkpoint.tensor_names)
     with torch.device("meta"):
         drafter = Drafter(checkpoint.config, own)
-    tensors = {name: tensor.to(device=device or "cpu", dtype=dtype) for name, tensor in checkpoint.tensors()}
+    kept = wanted or _widest(checkpoint)
+    tensors = {name: tensor.to(device=place, dtype=kept) for name, tensor in checkpoint.tensors()}
     drafter.load_state_dict(tensors, assign=True, strict=True)
-    drafter.rotary = RotaryEmbedding(checkpoint.config, device or "cpu")  # computed, never stored
+    drafter.rotary = RotaryEmbedding(checkpoint.config, place)  # computed, never stored
     return drafter.requires_grad_(False).eval()
+
+
+def _device(device: torch.device | str) -> torch.device:
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as problem:
+        reason = str(problem).splitlines()[0]
+        raise CompatibilityError(f"device {shown(str(device))} cannot be used here: {reason}") from None
+
+
+def _dtype(dtype: torch.dtype | str) -> torch.dtype:
+    found = LOADED_DTYPES.get(str(dtype).removeprefix("torch."))
+    if found is None:
+        raise CompatibilityError(f"dtype is {shown(str(dtype))}: expected one of {', '.join(LOADED_DTYPES)}")
+    return found
+
+
+def _widest(checkpoint: Checkpoint) -> torch.dtype:
+    """One type that holds every stored weight exactly: layers of several types cannot be run one after the other."""
+    return reduce(torch.promote_types, checkpoint.dtypes.values())
 
 
 def save_drafter(

@@ -1,13 +1,15 @@
 """Checkpoints to drafters and back."""
 
+import functools
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from dflash2_core import Drafter, errors, load_drafter, save_drafter
-from dflash2_core.checkpoint import tensor_shapes
+from dflash2_core.checkpoint import reading, tensor_shapes, write_checkpoint
 from tests.core.drafter.conftest import Borrowed
 from tests.core.toys import random_drafter, randomise
 
@@ -59,13 +61,14 @@ def test_a_saved_drafter_comes_back_with_the_same_weights_and_drafts(
     assert drafts(loaded, target) == drafts(drafter, target)
 
 
+@pytest.mark.parametrize("layout", ["zlab", "speculators"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_saving_is_byte_stable_however_often_it_goes_round(dtype: torch.dtype, tmp_path: Path) -> None:
+def test_saving_is_byte_stable_however_often_it_goes_round(dtype: torch.dtype, layout: str, tmp_path: Path) -> None:
     folder = tmp_path / "0"
-    save_drafter(random_drafter(seed=1).to(dtype), folder)
+    save_drafter(random_drafter(seed=1).to(dtype), folder, layout=layout)
     for i in range(1, 3):
         again = tmp_path / str(i)
-        save_drafter(load_drafter(folder), again)
+        save_drafter(load_drafter(folder), again, layout=layout)
         for file in ("config.json", "model.safetensors"):
             assert (again / file).read_bytes() == (folder / file).read_bytes()
         folder = again
@@ -122,10 +125,69 @@ def test_an_extra_tensor_is_refused_by_name(name: str, tmp_path: Path) -> None:
         load_drafter(tmp_path)
 
 
-def test_weights_that_are_shared_with_the_saved_drafter_are_caught(tmp_path: Path) -> None:
-    """A drafter that is changed after saving must not change the one on disk, nor one loaded from there."""
-    drafter = random_drafter(seed=1)
-    save_drafter(drafter, tmp_path)
-    kept = drafter.fc.weight.clone()
-    drafter.fc.weight.zero_()
+def test_a_loaded_drafter_that_is_changed_changes_neither_its_file_nor_another(tmp_path: Path) -> None:
+    save_drafter(random_drafter(seed=1), tmp_path)
+    before = (tmp_path / "model.safetensors").read_bytes()
+    changed, other = load_drafter(tmp_path), load_drafter(tmp_path)
+    kept = other.fc.weight.clone()
+    changed.fc.weight.zero_()
+    assert torch.equal(other.fc.weight, kept)
     assert torch.equal(load_drafter(tmp_path).fc.weight, kept)
+    assert (tmp_path / "model.safetensors").read_bytes() == before
+
+
+def test_weights_that_two_loaded_drafters_share_are_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = functools.cache(reading.read_tensor)
+    monkeypatch.setattr(reading, "read_tensor", lambda entry: read(entry))
+    with pytest.raises(AssertionError):
+        test_a_loaded_drafter_that_is_changed_changes_neither_its_file_nor_another(tmp_path)
+
+
+MIXTURES = {
+    "bf16 matrices": lambda name, tensor: tensor.bfloat16() if tensor.ndim > 1 else tensor,
+    "bf16 convolutions": lambda name, tensor: tensor.bfloat16() if "conv" in name else tensor,
+    "an F64 fc": lambda name, tensor: tensor.double() if name == "fc.weight" else tensor.half(),
+    "bf16 beside fp16": lambda name, tensor: tensor.half() if "norm" in name else tensor.bfloat16(),
+}
+WIDEST = {"an F64 fc": torch.float64}
+
+
+@pytest.mark.parametrize("mixture", MIXTURES)
+def test_a_checkpoint_of_several_types_is_loaded_in_the_widest_and_drafts(
+    mixture: str, tmp_path: Path, target: Borrowed
+) -> None:
+    drafter = random_drafter(seed=1, layer_windows=(5, 5))
+    stored = {name: MIXTURES[mixture](name, tensor) for name, tensor in drafter.state_dict().items()}
+    write_checkpoint(drafter.config, stored, tmp_path)
+    loaded = load_drafter(tmp_path)
+    widest = WIDEST.get(mixture, torch.float32)
+    assert {p.dtype for p in loaded.parameters()} == {widest}
+    for name, tensor in loaded.state_dict().items():
+        assert torch.equal(tensor, stored[name].to(widest)), name
+    wide = Borrowed(embedding=target.embedding.to(widest), head=target.head.to(widest))
+    assert len(drafts(loaded, wide)) == 7
+
+
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "float16", "float64"])
+def test_a_dtype_may_be_named(name: str, tmp_path: Path) -> None:
+    save_drafter(random_drafter(), tmp_path)
+    assert {p.dtype for p in load_drafter(tmp_path, dtype=name).parameters()} == {getattr(torch, name)}
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"dtype": torch.int8}, "dtype is 'torch.int8': expected one of float64, float32, float16, bfloat16"),
+        ({"dtype": "int8"}, "dtype is 'int8': expected one of"),
+        ({"dtype": "half a float"}, "dtype is 'half a float': expected one of"),
+        ({"device": "cuda:99"}, "device 'cuda:99' cannot be used here"),
+        ({"device": "abacus"}, "device 'abacus' cannot be used here"),
+    ],
+)
+def test_a_dtype_or_device_that_cannot_be_is_refused_in_a_sentence(
+    options: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    save_drafter(random_drafter(), tmp_path)
+    with pytest.raises(errors.CompatibilityError, match=reason) as error:
+        load_drafter(tmp_path, **options)
+    assert "\n" not in str(error.value)
