@@ -4,10 +4,11 @@ Layout of a buffer's slots, per layer, [rows, kv_heads, block + capacity + 1, he
 
     [ the block being drafted | the context: position p in slot p % capacity | one slot that nobody reads ]
 
-The block's own keys are written beside the context's, so that attention reads one view and nothing is concatenated. When
-every layer slides, capacity is the window less one and the context is a ring; else it grows by doubling. What a context slot
-holds follows from the row's length alone, so that no positions are stored. The last slot takes the rows of a padded batch that
-must not be kept: no shape depends on how many tokens were accepted.
+The block's own keys are written beside the context's, so that attention reads one view and nothing is concatenated. Capacity
+grows by doubling. When every layer slides it grows up to the window less one (or the positions the drafter has, where those are
+fewer), and from there on the context is a ring: until then position p is in slot p whatever the capacity, so growing moves no
+slot. What a context slot holds follows from the row's length alone, so that no positions are stored. The last slot takes the
+rows of a padded batch that must not be kept: no shape depends on how many tokens were accepted.
 """
 
 from collections.abc import Sequence
@@ -28,9 +29,13 @@ class DrafterContext:
 
     lengths  committed positions per row: the row's anchor is at position lengths[row]
     healthy  False for a row whose target features were not finite: it drafts nothing until it leaves
+    capacity the positions a row has slots for; limit: the capacity at which it stops growing and is a ring, None for never
     """
 
     FIRST_CAPACITY = 256
+    capacity: int
+    _keys: list[Tensor]
+    _values: list[Tensor]
 
     def __init__(self, drafter: "Drafter", max_rows: int = 1) -> None:
         self._drafter = drafter
@@ -39,10 +44,9 @@ class DrafterContext:
         self.lengths: list[int] = []
         self.healthy: list[bool] = []
         windows = [window for window in self._config.layer_windows if window is not None]
-        self.is_ring = len(windows) == self._config.num_hidden_layers
-        self.capacity = max(1, max(windows) - 1) if self.is_ring else self.FIRST_CAPACITY
-        self._keys = [self._new_buffer() for _ in range(self._config.num_hidden_layers)]
-        self._values = [self._new_buffer() for _ in range(self._config.num_hidden_layers)]
+        slides = len(windows) == self._config.num_hidden_layers
+        self.limit = min(max(1, max(windows) - 1), self._config.max_position_embeddings) if slides else None
+        self._start()
 
     @property
     def active(self) -> int:
@@ -65,7 +69,10 @@ class DrafterContext:
         return row
 
     def leave(self, row: int) -> None:
-        """Close a row. The last row takes its index, so that the rows in use stay the first ones. IndexError: not in use."""
+        """Close a row. The last row takes its index, so that the rows in use stay the first ones. IndexError: not in use.
+
+        When no row is left, memory that grew is given back.
+        """
         last = self.active - 1
         if not 0 <= row <= last:
             raise IndexError(f"row {row} of the drafter's context is not in use: {self.active} are")
@@ -75,6 +82,8 @@ class DrafterContext:
             self.lengths[row], self.healthy[row] = self.lengths[last], self.healthy[last]
         self.lengths.pop()
         self.healthy.pop()
+        if self.active == 0 and self.capacity > self.FIRST_CAPACITY:
+            self._start()
 
     @torch.inference_mode()
     def append(self, taps: Tensor, counts: Sequence[int], *, first_row: int = 0) -> None:
@@ -87,18 +96,17 @@ class DrafterContext:
         longest = max(counts, default=0)
         if len(counts) != taps.shape[0] or longest > taps.shape[1] or min(counts, default=0) < 0:
             raise ValueError(f"counts {list(counts)} for features of {taps.shape[0]} rows and {taps.shape[1]} positions")
-        skip = max(0, min(counts, default=0) - self.capacity) if self.is_ring else 0
-        taps = taps[:, skip:longest]
-        if taps.shape[1] == 0:
+        if longest == 0:
             return
         rows = range(first_row, first_row + len(counts))
         self._reserve(max(self.lengths[row] + count for row, count in zip(rows, counts, strict=True)))
-        starts = torch.tensor([self.lengths[row] + skip for row in rows], device=taps.device)
-        offsets = torch.arange(taps.shape[1], device=taps.device)
-        positions = starts[:, None] + offsets
-        kept = torch.tensor([count - skip for count in counts], device=taps.device)[:, None]
-        features = self._drafter.encode_taps(taps)
-        self._note_health(features, offsets < kept, rows)
+        features = self._drafter.encode_taps(taps[:, :longest])
+        offsets = torch.arange(longest, device=taps.device)
+        kept = torch.tensor(list(counts), device=taps.device)[:, None]
+        self._note_health(features, offsets < kept, rows)  # of every position, also of those the ring passes over at once
+        skip = max(0, min(counts) - self.capacity)
+        features, offsets = features[:, skip:], offsets[skip:]
+        positions = torch.tensor([self.lengths[row] for row in rows], device=taps.device)[:, None] + offsets
         live = (offsets < kept) & (offsets >= kept - self.capacity)
         block = self._config.block_size
         slots = torch.where(live, positions % self.capacity + block, block + self.capacity)
@@ -159,15 +167,24 @@ class DrafterContext:
             self.healthy[row] = self.healthy[row] and healthy
 
     def _reserve(self, length: int) -> None:
-        if self.is_ring or length <= self.capacity:
+        length = self._within_limit(length)
+        if length <= self.capacity:
             return
         old, block = self.capacity, self._config.block_size
-        self.capacity = max(2 * old, length)
+        self.capacity = self._within_limit(max(2 * old, length))
         for buffers in (self._keys, self._values):
             for layer, buffer in enumerate(buffers):
                 grown = self._new_buffer()
                 grown[:, :, : block + old] = buffer[:, :, : block + old]
                 buffers[layer] = grown
+
+    def _within_limit(self, capacity: int) -> int:
+        return capacity if self.limit is None else min(capacity, self.limit)
+
+    def _start(self) -> None:
+        self.capacity = self._within_limit(self.FIRST_CAPACITY)
+        self._keys = [self._new_buffer() for _ in range(self._config.num_hidden_layers)]
+        self._values = [self._new_buffer() for _ in range(self._config.num_hidden_layers)]
 
     def _new_buffer(self) -> Tensor:
         config, weight = self._config, self._drafter.fc.weight

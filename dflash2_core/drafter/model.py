@@ -109,7 +109,8 @@ class Drafter(nn.Module):
         temperature  [B] float, 0 for greedy rows
         streams      the draws of the sampled rows; None: every row takes the argmax, q is one-hot
         Returns drafts for the lengths asked, except that a row with non-finite features, hidden states or logits gets 0.
-        Raises ValueError for more drafts than a block holds, or other rows than the context's.
+        Without rows the proposal is empty. Raises ValueError for more drafts than a block holds, or more rows than the
+        context's.
         """
         asked = lengths.tolist() if isinstance(lengths, Tensor) else list(lengths)
         L, B, device = max(asked, default=0), len(asked), anchors.device
@@ -117,9 +118,11 @@ class Drafter(nn.Module):
             raise ValueError(
                 f"drafts asked per row: {asked}; a block of {self.config.block_size} holds 0 to {self.config.num_drafts}"
             )
+        if context.active < B:
+            raise ValueError(f"drafts asked for {B} rows, but {context.active} rows of the context are in use")
         healthy = [n if ok else 0 for n, ok in zip(asked, context.healthy[:B], strict=True)]
-        wanted = torch.tensor(healthy, device=device)
-        if max(healthy) == 0:
+        wanted = torch.tensor(healthy, dtype=torch.int64, device=device)
+        if not any(healthy):
             return Proposal(tokens=anchors.new_zeros(B, L), lengths=wanted)
         ids = anchors.new_full((B, L + 1), self.config.mask_token_id)
         ids[:, 0] = anchors

@@ -52,7 +52,7 @@ class Borrowed:
 
         proposal = drafter.propose(
             context,
-            torch.tensor(anchors),
+            torch.tensor(anchors, dtype=torch.int64),
             lengths,
             embed=self.embed,
             head=head,

@@ -316,7 +316,7 @@ def test_memory_that_grows_with_the_context_is_caught(target: Borrowed, monkeypa
     class NeverARing(DrafterContext):
         def __init__(self, drafter: Drafter, max_rows: int = 1) -> None:
             super().__init__(drafter, max_rows)
-            self.is_ring = False
+            self.limit = None
 
     monkeypatch.setattr(Drafter, "new_context", lambda self, max_rows=1: NeverARing(self, max_rows))
     with pytest.raises(AssertionError):
@@ -342,6 +342,88 @@ def test_buffers_double_where_a_layer_sees_everything_and_are_never_moved_betwee
 def test_a_long_prompt_at_once_reserves_its_own_length_at_least(target: Borrowed) -> None:
     rows = context_of(random_drafter(layer_windows=GROWING), [features(1500, 0)])
     assert rows.capacity == 1500
+
+
+@pytest.mark.parametrize("window", [262144, 2**31 - 1])
+def test_a_huge_window_allocates_little_and_grows_with_the_text(window: int, target: Borrowed) -> None:
+    """T-SEC. The window is a number in a file: memory follows the text."""
+    drafter = random_drafter(layer_windows=(window, window), max_position_embeddings=2**20)
+    rows = drafter.new_context()
+    assert rows.num_bytes == random_drafter(layer_windows=MIXED).new_context().num_bytes
+    taps, places, moved = features(2000, 1), buffers(rows), 0
+    rows.join()
+    for start in range(0, 2000, 8):
+        append(rows, 0, taps[start : start + 8])
+        moved += buffers(rows) != places
+        places = buffers(rows)
+    assert (rows.capacity, moved) == (8 * DrafterContext.FIRST_CAPACITY, 3)
+    whole = random_drafter(layer_windows=(None, None))
+    expected = target.propose(whole, context_of(whole, [taps]), [1], [7])
+    assert_same_drafts(target.propose(drafter, rows, [1], [7]), 0, expected)
+
+
+@pytest.mark.parametrize(
+    ("window", "positions", "limit"), [(700, 4096, 699), (258, 4096, 257), (257, 4096, 256), (4000, 600, 600), (4000, 100, 100)]
+)
+def test_a_ring_grows_up_to_its_window_and_the_drafters_positions_and_then_stays(
+    window: int, positions: int, limit: int, target: Borrowed
+) -> None:
+    drafter = random_drafter(layer_windows=(window, window), max_position_embeddings=positions)
+    rows = drafter.new_context(3)
+    for _ in range(3):
+        rows.join()
+    assert rows.capacity == min(limit, DrafterContext.FIRST_CAPACITY)
+    seen = [features(0, 0) for _ in range(3)]
+    for step, counts in enumerate(
+        [(200, 0, 90), (60, 3, 1), (300, 250, 5), (30, 20, 0), (700, 5, 9), (1, 300, 4), (900, 7, 2)]
+    ):
+        taps = torch.stack([features(900, seed=10 * step + row) for row in range(3)])
+        rows.append(taps, counts)
+        seen = [torch.cat((old, new[:count])) for old, new, count in zip(seen, taps, counts, strict=True)]
+    assert rows.capacity == limit
+    draft = target.propose(drafter, rows, [1, 2, 3], [7, 7, 7])
+    for row, taps in enumerate(seen):
+        if len(taps) <= positions:  # past its positions a drafter is not asked
+            alone = random_drafter(layer_windows=(window, window), max_position_embeddings=4096)
+            expected = hidden_by_dense_masks(alone, taps, row + 1, 7, target.embedding)
+            torch.testing.assert_close(draft.hidden[row], expected[0], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("windows", [(700, 700), GROWING])
+def test_memory_that_grew_is_given_back_when_the_last_row_leaves(windows: tuple[int | None, ...], target: Borrowed) -> None:
+    drafter = random_drafter(layer_windows=windows)
+    rows = drafter.new_context(2)
+    at_start = rows.num_bytes
+    append(rows, rows.join(), features(600, 0))
+    append(rows, rows.join(), features(9, 1))
+    grown = rows.num_bytes
+    assert grown > 2 * at_start
+    rows.leave(0)
+    assert rows.num_bytes == grown, "another row is still at work"
+    rows.leave(0)
+    assert rows.num_bytes == at_start
+    append(rows, rows.join(), features(300, 2))
+    alone = target.propose(drafter, context_of(drafter, [features(300, 2)]), [1], [7])
+    assert_same_drafts(target.propose(drafter, rows, [1], [7]), 0, alone)
+
+
+def test_memory_that_did_not_grow_is_kept() -> None:
+    rows = context_of(random_drafter(layer_windows=RING), [features(30, 0)])
+    places = buffers(rows)
+    rows.leave(0)
+    assert buffers(rows) == places
+
+
+@pytest.mark.parametrize("windows", [RING, GROWING, MIXED])
+@pytest.mark.parametrize("position", [0, 10, 19])
+@pytest.mark.parametrize("chunk", [1, 3, 7, 20])
+def test_health_does_not_depend_on_how_a_prompt_is_chunked(chunk: int, position: int, windows: tuple[int | None, ...]) -> None:
+    """A position that the ring passes over at once is judged like any other."""
+    taps = features(20, 0)
+    taps[position, 3] = torch.nan
+    rows = random_drafter(layer_windows=windows).new_context()
+    append(rows, rows.join(), taps, chunk)
+    assert rows.healthy == [False]
 
 
 def hidden_by_dense_masks(drafter: Drafter, taps: Tensor, anchor: int, drafts: int, embedding: Tensor) -> Tensor:
@@ -639,11 +721,20 @@ def test_weights_that_overflow_half_precision_draft_nothing(place: str) -> None:
         assert draft.proposal.lengths.tolist() == [drafted]
 
 
+def test_without_rows_the_proposal_is_empty(target: Borrowed) -> None:
+    for version in (1, 2):
+        drafter = random_drafter(version=version)
+        for rows in (drafter.new_context(), context_of(drafter, [features(3, 0)])):
+            proposal = target.propose(drafter, rows, [], []).proposal
+            assert (proposal.tokens.shape, proposal.lengths.shape) == ((0, 0), (0,))
+            assert (proposal.tokens.dtype, proposal.lengths.dtype) == (torch.int64, torch.int64)
+
+
 def test_drafts_that_no_block_holds_and_rows_that_are_not_there_are_refused(target: Borrowed) -> None:
     drafter = random_drafter()
     rows = context_of(drafter, [features(3, 0)])
     for asked in ([8], [-1], [3, 3]):
-        with pytest.raises(ValueError, match=r"drafts asked|zip"):
+        with pytest.raises(ValueError, match=r"drafts asked"):
             target.propose(drafter, rows, [1] * len(asked), asked)
 
 
