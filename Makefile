@@ -22,7 +22,7 @@ lint: $(VENV)/.ready
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
 
-# The embedded pair from nothing, on Debian with the package python3.11-doc: some two hours on two idle cores.
+# The embedded pair from nothing, on Debian with the package python3.11-doc: some three hours on two idle cores.
 tiny-pair: $(VENV)/.ready
 	$(RUN)/python -m pip install --quiet "reasoning-gym==0.1.25"
 	$(RUN)/python -m recipes.tiny_pair.build
