@@ -15,7 +15,7 @@ demo: $(VENV)/.ready
 test: lint test-core
 
 test-core: $(VENV)/.ready
-	$(RUN)/pytest tests/core
+	OMP_NUM_THREADS=1 $(RUN)/pytest -n auto --dist worksteal tests/core
 
 lint: $(VENV)/.ready
 	$(RUN)/ruff check .

@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerFast
 from dflash2_core import Chunk, Completion, Drafter, SamplingParams, TransformersEngine
 from dflash2_core.errors import SamplingError
 from dflash2_core.transformers_engine import Target, requests
+from dflash2_core.transformers_engine.batch import Batch
 from dflash2_core.transformers_engine.detokenizer import Detokenizer
 from tests.core import toys
 from tests.core.toys import EOS, MASK, PAD, VOCABULARY
@@ -171,9 +172,7 @@ def test_a_stop_before_or_at_the_budget_is_a_stop_and_past_it_the_length_ends_th
 
 
 def test_a_budget_that_is_overrun_is_caught(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        TransformersEngine, "_drafts_to_ask", lambda self, request: (self.num_drafts, "no drafter")
-    )  # blocks that never shrink
+    monkeypatch.setattr(Batch, "_drafts_to_ask", lambda self, row, request: (self.num_drafts, ""))  # blocks that never shrink
     with pytest.raises(AssertionError):
         test_a_budget_is_met_exactly_whatever_is_accepted(B, target)
 
