@@ -1,12 +1,14 @@
 """The embedded pair from nothing: `python -m recipes.tiny_pair.build`. Some three hours on two idle CPU cores.
 
 A step whose result stands in the work folder is not repeated, so that a build which was stopped goes on where it was.
+`--scale 0.02 --work runs/small --assets runs/small/assets` makes a poor pair in some minutes, to see that every step works.
 """
 
 import argparse
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from recipes.tiny_pair.card import write_card
@@ -23,20 +25,36 @@ ABLATIONS = {
 ASSETS = Path("dflash2_core/assets/tiny_pair")
 
 
-def build(work: Path, target_minutes: float, minutes: float, ablation_minutes: float) -> None:
+@dataclass(frozen=True)
+class Lengths:
+    """Minutes of each step, prompts to learn from and prompts to measure on of each domain."""
+
+    target: float = 50
+    unloop: float = 10
+    drafter: float = 80
+    ablation: float = 4
+    prompts: int = 1600
+    measured: int = 70
+
+    def scaled(self, factor: float) -> "Lengths":
+        minutes = (factor * each for each in (self.target, self.unloop, self.drafter, self.ablation))
+        return Lengths(*minutes, *(max(2, round(factor * each)) for each in (self.prompts, self.measured)))
+
+
+def build(work: Path, lengths: Lengths) -> None:
     """Fills `work`: target, prompts, the drafter in `full`, shorter runs of it and of its lesser forms, figures of each."""
     if not (work / "looping_report.json").is_file():
-        _python(f"recipes.tiny_pair.pretrain --output {work}/looping --minutes {target_minutes}")
+        _python(f"recipes.tiny_pair.pretrain --output {work}/looping --minutes {lengths.target}")
     if not (work / "prompts.json").is_file():
-        _python(f"recipes.tiny_pair.prompts --work {work}")
+        _python(f"recipes.tiny_pair.prompts --work {work} --per-domain {lengths.prompts}")
     if not (work / "target_report.json").is_file():
-        prompts = f"--prompts {work}/training_prompts.jsonl"
-        _python(f"recipes.tiny_pair.unloop --start {work}/looping --output {work}/target {prompts}")
-    _drafter(work, "full", minutes, "")
-    _figures(work, "full", "0 0.7 1")
+        options = f"--prompts {work}/training_prompts.jsonl --minutes {lengths.unloop}"
+        _python(f"recipes.tiny_pair.unloop --start {work}/looping --output {work}/target {options}")
+    _drafter(work, "full", lengths.drafter, "")
+    _figures(work, "full", f"--temperatures 0 0.7 1 --per-domain {lengths.measured}")
     for name, options in ABLATIONS.items():
-        _drafter(work, name, ablation_minutes, options)
-        _figures(work, name, "0 0.7")
+        _drafter(work, name, lengths.ablation, options)
+        _figures(work, name, f"--temperatures 0 0.7 --per-domain {lengths.measured // 2}")
 
 
 def _drafter(work: Path, name: str, minutes: float, options: str) -> None:
@@ -48,11 +66,11 @@ def _drafter(work: Path, name: str, minutes: float, options: str) -> None:
         _python(f"dflash2_core.cli train {inputs} {places} {SHAPE} {RESPONSES} {LEARNING} {length} {options}")
 
 
-def _figures(work: Path, name: str, temperatures: str) -> None:
+def _figures(work: Path, name: str, options: str) -> None:
     output = work / name / "figures.json"
     if not output.is_file():
         pair = f"--target {work}/target --drafter {work}/{name}/drafter --prompts {work}/prompts.json"
-        _python(f"recipes.tiny_pair.measure {pair} --temperatures {temperatures} --output {output}")
+        _python(f"recipes.tiny_pair.measure {pair} {options} --output {output}")
 
 
 def install(work: Path, assets: Path) -> None:
@@ -74,11 +92,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=Path, default=Path("runs/tiny_pair"))
     parser.add_argument("--assets", type=Path, default=ASSETS)
-    parser.add_argument("--target-minutes", type=float, default=45)
-    parser.add_argument("--minutes", type=float, default=62)
-    parser.add_argument("--ablation-minutes", type=float, default=6)
+    parser.add_argument("--scale", type=float, default=1.0, help="of every length")
     arguments = parser.parse_args()
-    build(arguments.work, arguments.target_minutes, arguments.minutes, arguments.ablation_minutes)
+    build(arguments.work, Lengths().scaled(arguments.scale))
     install(arguments.work, arguments.assets)
 
 

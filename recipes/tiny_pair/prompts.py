@@ -12,7 +12,6 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from recipes.tiny_pair.corpus import DOMAINS, IM_START, Domain, Split, documents
 
 HELDOUT_PER_DOMAIN = 70
-TRAINING: dict[Domain, int] = {"code": 1600, "docs": 1600, "arithmetic": 1600}
 
 
 def cut_prompts(
@@ -47,7 +46,9 @@ def _line_start(text: str, rng: random.Random) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=Path, default=Path("runs/tiny_pair"))
-    work: Path = parser.parse_args().work
+    parser.add_argument("--per-domain", type=int, default=1600)
+    arguments = parser.parse_args()
+    work: Path = arguments.work
     tokenizer = AutoTokenizer.from_pretrained(work / "looping")
     heldout = [
         {"domain": domain, "text": text}
@@ -55,8 +56,8 @@ def main() -> None:
         for text in cut_prompts(tokenizer, domain, "heldout", HELDOUT_PER_DOMAIN, (1, 200), seed=0)
     ]
     with (work / "training_prompts.jsonl").open("w", encoding="utf-8") as file:
-        for domain, count in TRAINING.items():
-            for text in cut_prompts(tokenizer, domain, "train", count, (8, 160), seed=1):
+        for domain in DOMAINS:
+            for text in cut_prompts(tokenizer, domain, "train", arguments.per_domain, (8, 160), seed=1):
                 file.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
     # Last, since a build takes it for the sign that all are there.
     (work / "prompts.json").write_text(json.dumps(heldout, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
