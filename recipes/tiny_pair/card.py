@@ -73,7 +73,7 @@ def _ablations(work: Path, names: Sequence[str]) -> str:
         sampled = f"{lengths['0.7']['all']:.2f}"
         rows.append((NAMES[name], *_row(lengths["0.0"]), sampled, f"{heldout['oracle_length']:.2f}", str(heldout["steps"])))
     conditions = (
-        f"The same data, seed and minutes ({heldout['seconds'] / 60:.0f}) for each; measured over half of the prompts, greedily "
+        f"The same data, seed and minutes ({heldout['seconds'] / 60:.0f}) for each; over half of the prompts, greedily "
         "but where stated. DFlash 1 has the TV of the whole vocabulary in its loss: it has no candidates.\n\n"
     )
     return conditions + _table(("", *DOMAINS, "all", "all, T = 0.7", "oracle", "steps"), rows)
