@@ -32,7 +32,7 @@ class Lengths:
     target: float = 50
     unloop: float = 10
     drafter: float = 80
-    ablation: float = 4
+    ablation: float = 3
     prompts: int = 1600
     measured: int = 70
 
