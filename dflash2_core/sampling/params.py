@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import index
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -13,6 +13,14 @@ from dflash2_core.errors import SamplingError
 LogitsProcessor = Callable[[Tensor, Tensor], Tensor]
 """(history [T] int64, logits [V] float) -> logits [V]. The history is the prompt and everything after it, the block's
 own tokens included. The function may change the logits in place, never the history."""
+
+
+class Constraint(Protocol):
+    """What a text must be like: makes a logits processor of its own for every request. See `sampling/constraints.py`."""
+
+    def begin(self, prompt: Sequence[int]) -> LogitsProcessor:
+        """The processor of a request whose text begins after these ids."""
+        ...
 
 
 MOST = 1e6
@@ -39,6 +47,7 @@ class SamplingParams:
     ignore_eos          carry on past the model's own end of sequence
     logprobs            how many alternatives to report per token; None is off
     logits_processor    called once per judged row, after bias and penalties; None is off
+    constraint          a grammar or the like, after `logits_processor`; None is off
     speculate           False: this request is decoded plainly, its output is the same
     """
 
@@ -58,6 +67,7 @@ class SamplingParams:
     ignore_eos: bool = False
     logprobs: int | None = None
     logits_processor: LogitsProcessor | None = None
+    constraint: Constraint | None = None
     speculate: bool = True
 
     def __post_init__(self) -> None:
@@ -84,6 +94,8 @@ class SamplingParams:
                 raise _refusal(name, getattr(self, name), "True or False")
         if self.logits_processor is not None and not callable(self.logits_processor):
             raise _refusal("logits_processor", self.logits_processor, "a function (history, logits) -> logits, or None")
+        if self.constraint is not None and not hasattr(self.constraint, "begin"):
+            raise _refusal("constraint", self.constraint, "an object with a method begin(prompt), or None")
         self._settle_stops()
         self._settle_bias()
 
@@ -106,6 +118,14 @@ class SamplingParams:
     def rewrites_logits(self) -> bool:
         """The judged logits are not the target's own."""
         return self.needs_history or bool(self.logit_bias)
+
+    def bound_to(self, prompt: Sequence[int]) -> "SamplingParams":
+        """The options of a request with this prompt: its constraint has become part of its logits processor."""
+        if self.constraint is None:
+            return self
+        constrain, first = self.constraint.begin(prompt), self.logits_processor
+        both = constrain if first is None else lambda history, logits: constrain(history, first(history, logits))
+        return replace(self, constraint=None, logits_processor=both)
 
     def check_vocabulary(self, size: int) -> None:
         """Raises SamplingError if an option names an id that a vocabulary of `size` ids does not have."""

@@ -157,7 +157,7 @@ class TransformersEngine:
                     "prompt and output together: shorten the prompt"
                 )
             budget = min(budget, room)
-        return Request(ids, params, budget, self.target.eos_token_ids, self.target.tokenizer, sample)
+        return Request(ids, params.bound_to(ids), budget, self.target.eos_token_ids, self.target.tokenizer, sample)
 
     def _encode(self, prompt: Prompt) -> list[int]:
         if isinstance(prompt, str):
