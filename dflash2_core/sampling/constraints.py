@@ -1,7 +1,7 @@
 """Constraints on a request's text.
 
-Their logits processor is called for every judged row of a block, and a rejected draft may take the history back: what it does must follow from the
-history that it is shown.
+Their logits processor is called for every judged row of a block, and a rejected draft may take the history back: what it does
+must follow from the history that it is shown.
 """
 
 from collections.abc import Sequence
@@ -21,16 +21,16 @@ class AfterToken:
     constraint: Constraint
 
     def begin(self, prompt: Sequence[int]) -> LogitsProcessor:
-        begun: dict[int, LogitsProcessor] = {}  # by where it begins: a rejected draft may have held the token elsewhere
+        begun: dict[tuple[int, ...], LogitsProcessor] = {}  # by the thoughts: rejected drafts may have held the token too
 
         def process(history: Tensor, logits: Tensor) -> Tensor:
-            found = (history[len(prompt) :] == self.token_id).nonzero()
-            if len(found) == 0:
+            text = history[len(prompt) :].tolist()
+            if self.token_id not in text:
                 return logits
-            start = len(prompt) + int(found[0]) + 1
-            if start not in begun:
-                begun[start] = self.constraint.begin(history[:start].tolist())
-            return begun[start](history, logits)
+            thoughts = tuple(text[: text.index(self.token_id) + 1])
+            if thoughts not in begun:
+                begun[thoughts] = self.constraint.begin([*prompt, *thoughts])
+            return begun[thoughts](history, logits)
 
         return process
 

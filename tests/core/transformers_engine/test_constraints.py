@@ -1,18 +1,20 @@
 """Grammars and their like: legal at every place of every block, and the ids of plain constrained decoding."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
 import torch
+import xgrammar
 from torch import Tensor
 
 from dflash2_core import Completion, Drafter, SamplingParams, TransformersEngine
 from dflash2_core.sampling import LogitsProcessor
-from dflash2_core.sampling.constraints import AfterToken
+from dflash2_core.sampling.constraints import AfterToken, Grammar
 from dflash2_core.transformers_engine import Target
 from tests.core.toys import EOS, oracle, random_drafter, toy_target
-from tests.core.transformers_engine.conftest import random_prompt
+from tests.core.transformers_engine.conftest import Trained, random_prompt
 
 FITS = {"num_target_layers": 3, "target_layer_ids": (1,)}
 PROMPT = random_prompt(9, seed=1)
@@ -21,7 +23,7 @@ THINK = 7
 
 @dataclass(frozen=True)
 class Dfa:
-    """Three states over ids 0..7: an even id goes on to the next state, an odd one stays; EOS in the last alone, after 8 ids."""
+    """Three states over ids 0..6: an even id goes on to the next state, an odd one stays; EOS in the last, after 8 ids."""
 
     def legal(self, text: Sequence[int]) -> set[int]:
         state = sum(token % 2 == 0 for token in text) % 3
@@ -102,7 +104,9 @@ def test_a_constraint_that_begins_after_thinking_leaves_the_thoughts_alone(targe
 
 
 def test_each_of_n_completions_and_each_row_of_a_batch_has_a_processor_of_its_own(target: Target) -> None:
-    params = SamplingParams(constraint=AfterToken(3, Dfa()), max_new_tokens=30, temperature=1.0, seed=5, n=4, ignore_eos=True)
+    params = SamplingParams(
+        constraint=AfterToken(3, Dfa()), max_new_tokens=30, temperature=1.0, seed=5, n=4, ignore_eos=True, logit_bias={3: 4.0}
+    )
     drafter = random_drafter(seed=1, **FITS)
     alone = TransformersEngine(target, drafter).generate([PROMPT], params)
     together = TransformersEngine(target, drafter, max_batch_size=4).generate([PROMPT], params)
@@ -110,3 +114,23 @@ def test_each_of_n_completions_and_each_row_of_a_batch_has_a_processor_of_its_ow
     begun = [c.token_ids[c.token_ids.index(3) + 1 :] for c in alone if 3 in c.token_ids]
     assert begun
     assert all(is_legal(Dfa(), text) for text in begun)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_json_schema_through_xgrammar_is_kept(trained: Trained, temperature: float) -> None:
+    info = xgrammar.TokenizerInfo.from_huggingface(trained.target.tokenizer, vocab_size=trained.target.vocab_size)
+    schema = {
+        "type": "object",
+        "properties": {"name": {"type": "string", "maxLength": 12}, "done": {"type": "boolean"}},
+        "required": ["name", "done"],
+    }
+    compiled = xgrammar.GrammarCompiler(info).compile_json_schema(json.dumps(schema), any_whitespace=False)
+    engine, plain = TransformersEngine(trained.target, trained.drafter), TransformersEngine(trained.target)
+    for seed, prompt in enumerate(("def f():\n", "The result is ", "import json\n")):
+        params = SamplingParams(constraint=Grammar(compiled), max_new_tokens=60, temperature=temperature, seed=seed)
+        (completion,) = engine.generate(prompt, params)
+        assert set(json.loads(completion.text)) == {"name", "done"}
+        assert completion.finish_reason == "stop"
+        if temperature == 0:
+            assert completion.token_ids == plain.generate(prompt, params)[0].token_ids
+            assert completion.stats.num_accepted > 0
