@@ -258,6 +258,7 @@ def test_the_trained_pair_on_held_out_prompts(trained: Trained) -> None:
     assert max(map(len, trained.prompts)) > trained.drafter.config.layer_windows[0], "the ring must go round"
     totals = {block_size: AcceptanceStats.total(parts) for block_size, parts in by_block.items()}
     shown = json.dumps({block_size: round(total.mean_acceptance_length, 2) for block_size, total in totals.items()})
+    assert totals[8].mean_acceptance_length > 2, shown
     for block_size, total in totals.items():
         assert 1.3 < total.mean_acceptance_length <= block_size, shown
         assert len(total.accepted_per_position) == block_size - 1
