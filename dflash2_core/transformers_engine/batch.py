@@ -141,14 +141,14 @@ class Batch:
             return 0, "no drafter" if self.drafter is None else "block size 1"
         if not request.params.speculate:
             return 0, "turned off by the request"
-        if not self._context.healthy[row]:
-            return 0, NOT_FINITE
         last_position = self.drafter.config.max_position_embeddings - 1
         room = last_position - (request.num_tokens - 1)
         if room <= 0:
             return 0, "past the drafter's context limit"
         if request.remaining == 1:
             return 0, "last token of the budget"
+        if not self._context.healthy[row]:
+            return 0, NOT_FINITE
         return min(self.num_drafts, request.remaining - 1, room), NOT_FINITE
 
     def _commit(self, request: Request, outcome: Outcome, logits: Tensor) -> list[int]:
