@@ -1,5 +1,6 @@
 """The requests in flight: a row each of the target's cache and of the drafter's context, one pass for all of them."""
 
+import time
 from collections.abc import Sequence
 
 import torch
@@ -11,8 +12,10 @@ from dflash2_core.sampling import RandomStreams
 from dflash2_core.transformers_engine.judge import Outcome, judge
 from dflash2_core.transformers_engine.requests import Request
 from dflash2_core.transformers_engine.target import Target
+from dflash2_core.transformers_engine.width import Width
 
 NOT_FINITE = "drafter output not finite"
+MOST_LATE = 32  # plain steps whose features may wait
 
 
 class Batch:
@@ -23,21 +26,26 @@ class Batch:
     num_drafts     drafts a cycle at most; 0: none
     max_rows       requests at once
     prefill_chunk  most prompt tokens in one pass
+    width          how many drafts of those a cycle asks for
     """
 
-    def __init__(self, target: Target, drafter: Drafter | None, num_drafts: int, max_rows: int, prefill_chunk: int) -> None:
+    def __init__(
+        self, target: Target, drafter: Drafter | None, width: Width, *, num_drafts: int, max_rows: int, prefill_chunk: int
+    ) -> None:
         self.target, self.drafter, self.num_drafts = target, drafter, num_drafts
-        self.max_rows, self.prefill_chunk = max_rows, prefill_chunk
+        self.width, self.max_rows, self.prefill_chunk = width, max_rows, prefill_chunk
         self.requests: list[Request] = []
         self._cache = target.new_cache(max_rows)
         self._context: DrafterContext | None = None
         self._taps: Sequence[int] = ()
+        self._late: list[tuple[Tensor, list[int]]] = []
         if drafter is not None and num_drafts:
             self._context, self._taps = drafter.new_context(max_rows), drafter.config.target_layer_ids
 
     @torch.inference_mode()
     def join(self, request: Request) -> list[int]:
         """Read a request's prompt and return its first token, committed. If it ends or fails with it, its row is free again."""
+        self._catch_up()
         row = len(self.requests)
         self.requests.append(request)
         self._cache.clear(row)
@@ -64,6 +72,7 @@ class Batch:
         try:
             progress = self._cycle(requests)
         except BaseException:
+            self._late.clear()
             for request in requests:
                 self.leave(request)
             raise
@@ -73,16 +82,21 @@ class Batch:
         return progress
 
     def _cycle(self, requests: Sequence[Request]) -> list[tuple[Request, list[int]]]:
+        begin = time.perf_counter()
         anchors = torch.tensor([request.output[-1] for request in requests], device=self.target.device)
-        asked, reasons = zip(*map(self._drafts_to_ask, range(len(requests)), requests), strict=True)
+        width = self.width.choose(len(requests))
+        if width > 0 or len(self._late) >= MOST_LATE:
+            self._catch_up()
+        asked, reasons = zip(*(self._drafts_to_ask(row, request, width) for row, request in enumerate(requests)), strict=True)
         proposal = self._propose(anchors, asked)
         block = torch.cat((anchors[:, None], proposal.tokens), dim=1)
         rows = block.shape[1]
         logits, taps = self.target.forward(block, self._cache, rows=rows, taps=self._taps, revocable=rows > 1)
-        progress, counts = [], []
+        progress, counts, accepted = [], [], []
         for row, (request, outcome) in enumerate(zip(requests, judge(requests, proposal, logits), strict=True)):
             kept = self._commit(request, outcome, logits[row])
             if outcome.drafted:
+                accepted.append((outcome.drafted, len(outcome.ids) - 1))
                 request.stats.record(outcome.drafted, len(outcome.ids) - 1, len(kept))
             else:
                 request.stats.skip(reasons[row])
@@ -90,7 +104,9 @@ class Batch:
             progress.append((request, kept))
         self.target.rewind(self._cache, counts)
         if self._context is not None and taps is not None:
-            self._context.append(taps, counts)
+            self._late.append((taps, counts))
+        if len(accepted) == len(requests) or width == 0:  # else it was a cycle of several widths
+            self.width.note(width, accepted, time.perf_counter() - begin)
         return progress
 
     @torch.inference_mode()
@@ -98,12 +114,23 @@ class Batch:
         """Give a request's row back; nothing happens if it has none."""
         if request not in self.requests:
             return
+        self._catch_up()
         row, last = self.requests.index(request), len(self.requests) - 1
         self._cache.move(last, row)
         if self._context is not None:
             self._context.leave(row)
         self.requests[row] = self.requests[last]
         self.requests.pop()
+
+    def _catch_up(self) -> None:
+        """Append to the drafter's context what it has not seen yet; plain steps wait for each other and go as one."""
+        late, self._late = self._late, []
+        if self._context is None or not late:
+            return
+        if all(min(counts, default=0) == 1 == taps.shape[1] for taps, counts in late):
+            late = [(torch.cat([taps for taps, _ in late], dim=1), [len(late)] * len(late[0][1]))]
+        for taps, counts in late:
+            self._context.append(taps, counts)
 
     def _prefill(self, prompt: Sequence[int], row: int) -> Tensor:
         """Logits [1, 1, V] after the prompt's last token."""
@@ -135,12 +162,14 @@ class Batch:
         none = torch.zeros(rows, 0, dtype=torch.int64, device=self.target.device)
         return Proposal(tokens=none, lengths=none.sum(1))
 
-    def _drafts_to_ask(self, row: int, request: Request) -> tuple[int, str]:
+    def _drafts_to_ask(self, row: int, request: Request, width: int) -> tuple[int, str]:
         """How many drafts a request takes in this cycle, and why it may verify none."""
         if self.drafter is None or self._context is None:
             return 0, "no drafter" if self.drafter is None else "block size 1"
         if not request.params.speculate:
             return 0, "turned off by the request"
+        if width == 0:
+            return 0, "does not pay at present"
         last_position = self.drafter.config.max_position_embeddings - 1
         room = last_position - (request.num_tokens - 1)
         if room <= 0:
@@ -149,7 +178,7 @@ class Batch:
             return 0, "last token of the budget"
         if not self._context.healthy[row]:
             return 0, NOT_FINITE
-        return min(self.num_drafts, request.remaining - 1, room), NOT_FINITE
+        return min(width, request.remaining - 1, room), NOT_FINITE
 
     def _commit(self, request: Request, outcome: Outcome, logits: Tensor) -> list[int]:
         """logits [L+1, V]: row i judged the i-th id."""

@@ -17,8 +17,10 @@ from dflash2_core.transformers_engine.batch import NOT_FINITE, Batch
 from dflash2_core.transformers_engine.requests import Chunk, Completion, Request, special_tokens
 from dflash2_core.transformers_engine.scheduler import Scheduler
 from dflash2_core.transformers_engine.target import Target
+from dflash2_core.transformers_engine.width import Auto, Fixed
 
 Prompt = str | Sequence[int]
+WIDTHS: dict[str, type[Fixed] | type[Auto]] = {"fixed": Fixed, "auto": Auto}
 
 
 class LowAcceptanceWarning(UserWarning):
@@ -33,6 +35,8 @@ class TransformersEngine:
     block_size      rows of a block, anchor included: 2 .. the checkpoint's; None is the checkpoint's, 1 turns drafting off
     max_batch_size  requests that `generate` has in flight at once
     prefill_chunk   most prompt tokens in one pass: bounds the memory that a long prompt takes
+    width           "fixed": every cycle drafts a whole block; "auto": as much of it as pays by what is measured, also nothing.
+                    Greedy ids are the same; what is sampled, whose law is the same, then differs from run to run
     """
 
     ACCEPTANCE_FLOOR = 1.2
@@ -47,7 +51,10 @@ class TransformersEngine:
         block_size: int | None = None,
         max_batch_size: int = 1,
         prefill_chunk: int = 1024,
+        width: str = "fixed",
     ) -> None:
+        if width not in WIDTHS:
+            raise CompatibilityError(f"width is {width!r}; it must be one of {', '.join(WIDTHS)}")
         for name, value in (("max_batch_size", max_batch_size), ("prefill_chunk", prefill_chunk)):
             if value < 1:
                 raise CompatibilityError(f"{name} is {value}; it must be at least 1")
@@ -57,6 +64,7 @@ class TransformersEngine:
         self.max_batch_size, self.prefill_chunk = max_batch_size, prefill_chunk
         self.drafter = drafter
         self.num_drafts = _drafts_per_cycle(drafter, block_size)
+        self._width = WIDTHS[width](self.num_drafts)
         self._acceptance = AcceptanceStats()
         self._warned = False
         if drafter is not None:
@@ -74,6 +82,7 @@ class TransformersEngine:
         max_batch_size: int = 1,
         prefill_chunk: int = 1024,
         block_size: int | None = None,
+        width: str = "fixed",
     ) -> "TransformersEngine":
         """Load both from local folders.
 
@@ -83,7 +92,8 @@ class TransformersEngine:
         """
         model = Target.from_pretrained(target, dtype=dtype, device=device)
         loaded = None if drafter is None else load_drafter(drafter, dtype=model.dtype, device=model.device)
-        return cls(model, loaded, block_size=block_size, max_batch_size=max_batch_size, prefill_chunk=prefill_chunk)
+        options: dict[str, Any] = {"max_batch_size": max_batch_size, "prefill_chunk": prefill_chunk, "width": width}
+        return cls(model, loaded, block_size=block_size, **options)
 
     def generate(
         self,
@@ -117,7 +127,8 @@ class TransformersEngine:
     def scheduler(self, max_rows: int | None = None) -> Scheduler:
         """An idle scheduler of this engine with rows of its own, `max_batch_size` of them unless told otherwise."""
         rows = max(1, self.max_batch_size if max_rows is None else max_rows)
-        return Scheduler(Batch(self.target, self.drafter, self.num_drafts, rows, self.prefill_chunk))
+        sizes = {"num_drafts": self.num_drafts, "max_rows": rows, "prefill_chunk": self.prefill_chunk}
+        return Scheduler(Batch(self.target, self.drafter, self._width, **sizes))
 
     def _run(self, scheduler: Scheduler) -> Iterator[tuple[Request, Chunk]]:
         while not scheduler.is_idle:

@@ -1,0 +1,93 @@
+"""How many drafts a cycle asks for: always the same, or as many as pay by what is measured."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+FORGET = 0.98  # what is kept of a figure with each cycle that renews it
+PROBE_SHARE = 0.01  # of the time may go into trying widths that were not the best
+
+
+class Width(Protocol):
+    """Drafts a cycle, 0 .. num_drafts."""
+
+    def choose(self, rows: int) -> int:
+        """For a cycle of so many requests."""
+        ...
+
+    def note(self, width: int, accepted: Sequence[tuple[int, int]], seconds: float) -> None:
+        """A cycle of this width: drafts verified and accepted, a pair a request, and what it took."""
+        ...
+
+
+class Fixed:
+    """As many as the block holds."""
+
+    def __init__(self, num_drafts: int) -> None:
+        self.num_drafts = num_drafts
+
+    def choose(self, rows: int) -> int:
+        return self.num_drafts
+
+    def note(self, width: int, accepted: Sequence[tuple[int, int]], seconds: float) -> None:
+        pass
+
+
+class Auto:
+    """The width with the most tokens a second: tokens by how often each position was accepted, seconds as they were measured.
+
+    0 is among them, so that a drafter that does not pay is left alone, but for a probe now and then; a probe comes the more
+    seldom the more it costs. Only the number of passes depends on it, and where blocks begin: greedy ids do not.
+    """
+
+    def __init__(self, num_drafts: int) -> None:
+        self.num_drafts = num_drafts
+        self._reached = [0.0] * num_drafts  # cycles in which position i was verified, those before it all accepted
+        self._accepted = [0.0] * num_drafts
+        self._by_rows: dict[int, dict[int, float]] = {}  # what a cycle takes depends on how many share it
+        self._seconds: dict[int, float] = {}
+        self._until_probe = 0.0
+        self._probes = 0
+
+    def choose(self, rows: int) -> int:
+        self._seconds = self._by_rows.setdefault(rows, {})
+        untried = [width for width in (self.num_drafts, 0, self.num_drafts // 2) if width not in self._seconds]
+        if untried:
+            return untried[0]
+        best = max(range(self.num_drafts + 1), key=self._tokens_per_second)
+        self._until_probe -= 1
+        if self._until_probe > 0:
+            return best
+        probe = self._next_probe(best)
+        self._until_probe = max(8.0, self._seconds_of(probe) / self._seconds_of(best) / PROBE_SHARE)
+        return probe
+
+    def note(self, width: int, accepted: Sequence[tuple[int, int]], seconds: float) -> None:
+        known = self._seconds.get(width)
+        # A hiccup of the machine is no cost of the width: nothing counts for more than twice what is known.
+        self._seconds[width] = seconds if known is None else known + 0.1 * (min(seconds, 2 * known) - known)
+        for drafted, kept in accepted:
+            for i in range(min(drafted, kept + 1)):
+                self._reached[i] = FORGET * self._reached[i] + 1
+                self._accepted[i] = FORGET * self._accepted[i] + (i < kept)
+
+    def _next_probe(self, best: int) -> int:
+        """The neighbours in turn, and now and then the whole block, which alone tells of the last positions."""
+        self._probes += 1
+        wanted = (best + 1, best - 1, self.num_drafts)[self._probes % 3]
+        return wanted if 0 <= wanted <= self.num_drafts and wanted != best else self.num_drafts if best == 0 else 0
+
+    def _tokens_per_second(self, width: int) -> float:
+        tokens, runs = 1.0, 1.0
+        for reached, accepted in zip(self._reached[:width], self._accepted[:width], strict=True):
+            runs *= (accepted + 0.5) / (reached + 1)
+            tokens += runs
+        return tokens / self._seconds_of(width)
+
+    def _seconds_of(self, width: int) -> float:
+        """Measured, or on the line between the measured widths beside it."""
+        if width in self._seconds:
+            return self._seconds[width]
+        below = max(w for w in self._seconds if w < width)
+        above = min(w for w in self._seconds if w > width)
+        share = (width - below) / (above - below)
+        return self._seconds[below] + share * (self._seconds[above] - self._seconds[below])

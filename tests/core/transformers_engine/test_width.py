@@ -1,0 +1,135 @@
+"""How many drafts a cycle asks for changes what a text costs, never the text."""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from dflash2_core import SamplingParams, TransformersEngine
+from dflash2_core.errors import CompatibilityError
+from dflash2_core.transformers_engine import Target
+from dflash2_core.transformers_engine.width import Auto
+from tests.core.toys import oracle, random_drafter, toy_target
+from tests.core.transformers_engine.conftest import NEW, random_prompt
+
+FITS = {"num_target_layers": 3, "target_layer_ids": (1,)}
+PROMPTS = [random_prompt(length, seed=length) for length in (30, 1, 9, 17)]
+PARAMS = SamplingParams(max_new_tokens=NEW + 16, ignore_eos=True)
+
+
+@pytest.fixture(scope="module")
+def target() -> Target:
+    return toy_target(num_hidden_layers=3)
+
+
+class Flips:
+    """Another width each cycle, none among them."""
+
+    def __init__(self, seed: int) -> None:
+        self.random, self.chosen, self.noted = random.Random(seed), Counter[int](), Counter[int]()
+
+    def choose(self, rows: int) -> int:
+        width = self.random.choice([0, 0, 0, 1, 3, 7])
+        self.chosen[width] += 1
+        return width
+
+    def note(self, width: int, accepted: Sequence[tuple[int, int]], seconds: float) -> None:
+        assert all(0 <= kept <= drafted <= width for drafted, kept in accepted)
+        assert seconds > 0
+        self.noted[width] += 1
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("windows", [(5, 5), (None, 12)])
+def test_widths_that_change_every_cycle_change_no_id(rows: int, windows: tuple[int | None, ...], target: Target) -> None:
+    plain = [c.token_ids for c in TransformersEngine(target).generate(PROMPTS, PARAMS)]
+    drafters = [random_drafter(seed=2, layer_windows=windows, **FITS)]
+    drafters += [oracle(PROMPTS[0], plain[0], layer_windows=windows, **FITS)] if rows == 1 else []
+    for drafter in drafters:
+        engine = TransformersEngine(target, drafter, max_batch_size=rows)
+        engine._width = flips = Flips(rows)  # type: ignore[assignment]
+        completions = engine.generate(PROMPTS, PARAMS)
+        assert [c.token_ids for c in completions] == plain
+        assert set(flips.chosen) == {0, 1, 3, 7}
+        assert flips.noted[0] > 0 < flips.noted[7]
+        assert sum(c.stats.skipped["does not pay at present"] for c in completions) > 10
+        assert sum(c.stats.num_cycles for c in completions) > 10
+
+
+def test_what_was_left_to_append_is_there_when_it_drafts_again(target: Target) -> None:
+    """After any number of plain steps an oracle of the features would draft as if it had drafted all along."""
+    drafter = random_drafter(seed=2, layer_windows=(12, 12), **FITS)
+    always = TransformersEngine(target, drafter)
+    for pause in (1, 5, 31, 32, 33, 40):
+        engine = TransformersEngine(target, drafter)
+        scheduler = engine.scheduler(1)
+        request = engine.request(PROMPTS[2], SamplingParams(max_new_tokens=60, ignore_eos=True))
+        scheduler.submit([request])
+        scheduler.step()
+        batch = scheduler._batch
+        batch.width = type("Never", (Flips,), {"choose": lambda self, rows: 0})(0)
+        for _ in range(pause):
+            scheduler.step()
+        batch._catch_up()
+        committed = PROMPTS[2] + request.output[:-1]
+        fresh = drafter.new_context()
+        fresh.join()
+        reference = always.target.new_cache()
+        import torch
+
+        _, taps = target.forward(torch.tensor([committed]), reference, rows=1, taps=drafter.config.target_layer_ids)
+        assert taps is not None
+        fresh.append(taps, [len(committed)])
+        assert batch._context is not None
+        assert batch._context.lengths == fresh.lengths
+
+
+def simulate(
+    tokens_of: Callable[[int], int], seconds_of: Callable[[int], float], cycles: int, seed: int = 0
+) -> tuple[float, Auto]:
+    """Tokens per second of `Auto` where a width gives so many accepted drafts and takes so long, with noise of a tenth."""
+    noise, width = random.Random(seed), Auto(7)
+    tokens = seconds = 0.0
+    for _ in range(cycles):
+        chosen = width.choose(1)
+        took = seconds_of(chosen) * noise.uniform(0.95, 1.05)
+        kept = min(chosen, tokens_of(chosen))
+        width.note(chosen, [(chosen, kept)] if chosen else [], took)
+        tokens, seconds = tokens + 1 + kept, seconds + seconds_of(chosen)
+    return tokens / seconds, width
+
+
+def test_a_drafter_that_does_not_pay_costs_next_to_nothing() -> None:
+    speed, _ = simulate(lambda width: 0, lambda width: 1.0 + (0.6 if width else 0.0) + 0.05 * width, cycles=2000)
+    assert speed > 0.98
+
+
+@pytest.mark.parametrize("right", range(1, 8))
+def test_as_many_are_asked_for_as_are_accepted(right: int) -> None:
+    """Every draft up to the `right`-th is accepted, none after: that width is the best where each draft costs something."""
+    cost = lambda width: 1.0 + (0.2 if width else 0.0) + 0.1 * width  # noqa: E731
+    speed, _ = simulate(lambda width: right, cost, cycles=2000)
+    best = max((1 + min(right, w)) / cost(w) for w in range(8))
+    assert speed > 0.96 * best
+
+
+def test_when_a_drafter_begins_to_pay_it_is_noticed() -> None:
+    width, cost = Auto(7), lambda w: 1.0 + (0.4 if w else 0.0)
+    for phase, right in ((0, 0), (1, 7)):
+        chosen = []
+        for _ in range(3000):
+            chosen.append(width.choose(1))
+            width.note(chosen[-1], [(chosen[-1], min(chosen[-1], right))] if chosen[-1] else [], cost(chosen[-1]))
+        assert Counter(chosen[-200:]).most_common(1)[0][0] == (7 if phase else 0)
+
+
+def test_the_engine_measures_and_writes_the_same(target: Target) -> None:
+    plain = [c.token_ids for c in TransformersEngine(target).generate(PROMPTS, PARAMS)]
+    drafter = random_drafter(seed=2, **FITS)
+    for rows in (1, 4):
+        completions = TransformersEngine(target, drafter, max_batch_size=rows, width="auto").generate(PROMPTS, PARAMS)
+        assert [c.token_ids for c in completions] == plain
+        assert sum(c.stats.num_drafted for c in completions) > 0
+    with pytest.raises(CompatibilityError, match="width is 'wide'"):
+        TransformersEngine(target, drafter, width="wide")
