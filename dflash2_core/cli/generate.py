@@ -152,7 +152,7 @@ def _run(
     start = time.perf_counter()
     if console is not None:
         console.rule(style="dim")
-        _write(prompt)
+        _write(f"\033[2m{prompt}\033[0m" if sys.stdout.isatty() else prompt)
     for chunk in engine.stream(prompt, params):
         if console is not None:
             _write(chunk.text)

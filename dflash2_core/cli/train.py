@@ -62,6 +62,7 @@ def train(
 ) -> None:
     """Train a drafter: the target answers the prompts, and the drafter learns to draft its answers."""
     import torch
+    import transformers
 
     from dflash2_core.drafter import save_drafter
     from dflash2_core.training.loop import Settings
@@ -113,6 +114,7 @@ def train(
     for folder in (output, kept_in):
         _make_folder(folder)
 
+    transformers.utils.logging.disable_progress_bar()
     model = Target.from_pretrained(target, dtype=dtype, device=device)
     drafter = new_drafter(config_for(model, shape), seed).to(model.device)
     if _one_of(start, "start", "target", "random") == "target":
@@ -124,7 +126,7 @@ def train(
         greedy = Responses(prompts=heldout, temperatures=(0.0,), **answers)
         measured = _documents(model, greedy, kept_in / "heldout.safetensors", console)
     num_tokens = sum(len(text.tokens) - text.prompt_length for text in texts)
-    console.print(f"{drafter.config.num_parameters:,} parameters · {num_tokens:,} tokens to learn from")
+    console.print(f"{drafter.config.num_parameters:,} parameters · {num_tokens:,} tokens of the target's to learn from")
 
     with _bar(console) as bar:
         task = bar.add_task("training", total=1.0)
