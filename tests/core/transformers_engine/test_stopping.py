@@ -172,7 +172,7 @@ def test_a_stop_before_or_at_the_budget_is_a_stop_and_past_it_the_length_ends_th
 
 
 def test_a_budget_that_is_overrun_is_caught(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Batch, "_drafts_to_ask", lambda self, row, request: (self.num_drafts, ""))  # blocks that never shrink
+    monkeypatch.setattr(Batch, "_drafts_to_ask", lambda self, row, request, width: (width, ""))  # blocks that never shrink
     with pytest.raises(AssertionError):
         test_a_budget_is_met_exactly_whatever_is_accepted(B, target)
 

@@ -3,8 +3,10 @@
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
+import torch
 
 from dflash2_core import SamplingParams, TransformersEngine
 from dflash2_core.errors import CompatibilityError
@@ -58,9 +60,8 @@ def test_widths_that_change_every_cycle_change_no_id(rows: int, windows: tuple[i
 
 
 def test_what_was_left_to_append_is_there_when_it_drafts_again(target: Target) -> None:
-    """After any number of plain steps an oracle of the features would draft as if it had drafted all along."""
+    """After any number of plain steps the context is that of a drafter which saw the text at once, and drafts alike."""
     drafter = random_drafter(seed=2, layer_windows=(12, 12), **FITS)
-    always = TransformersEngine(target, drafter)
     for pause in (1, 5, 31, 32, 33, 40):
         engine = TransformersEngine(target, drafter)
         scheduler = engine.scheduler(1)
@@ -75,14 +76,16 @@ def test_what_was_left_to_append_is_there_when_it_drafts_again(target: Target) -
         committed = PROMPTS[2] + request.output[:-1]
         fresh = drafter.new_context()
         fresh.join()
-        reference = always.target.new_cache()
-        import torch
-
+        reference = target.new_cache()
         _, taps = target.forward(torch.tensor([committed]), reference, rows=1, taps=drafter.config.target_layer_ids)
         assert taps is not None
         fresh.append(taps, [len(committed)])
         assert batch._context is not None
         assert batch._context.lengths == fresh.lengths
+        options: dict[str, Any] = {"embed": target.embed, "head": target.head, "temperature": torch.zeros(1), "streams": None}
+        anchor = torch.tensor(request.output[-1:])
+        ours, whole = (drafter.propose(context, anchor, [7], **options).tokens.tolist() for context in (batch._context, fresh))
+        assert ours == whole
 
 
 def simulate(
