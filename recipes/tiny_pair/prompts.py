@@ -34,8 +34,9 @@ def cut_prompts(
             text = text[_line_start(text, rng) :]
         length = low + round((high - low) * index / max(1, count - 1))
         ids = tokenizer(text[: 8 * length + 16])["input_ids"]
-        whole = next(end for end in range(length, len(ids) + 1) if not tokenizer.decode(ids[:end]).endswith("\ufffd"))
-        yield tokenizer.decode(ids[:whole])  # one or two ids more where the length cuts a character in two
+        ends = range(min(length, len(ids)), len(ids))
+        whole = next((end for end in ends if not tokenizer.decode(ids[:end]).endswith("\ufffd")), len(ids))
+        yield tokenizer.decode(ids[:whole])  # an id or two more where the length cuts a character in two
 
 
 def _line_start(text: str, rng: random.Random) -> int:

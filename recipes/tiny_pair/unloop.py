@@ -68,7 +68,7 @@ def unloop(target: Target, prompts: Sequence[list[int]], minutes: float, seed: i
     groups = [(group, group["lr"]) for optim in optims for group in optim.param_groups]
     start, step = time.monotonic(), 0
     while (progress := (time.monotonic() - start) / (minutes * 60)) < 1:
-        chosen = rng.sample(prompts, PROMPTS_A_ROUND)
+        chosen = rng.sample(prompts, min(len(prompts), PROMPTS_A_ROUND))
         greedy = {"temperatures": [0.0], "max_new_tokens": NEW_TOKENS, "batch_size": PROMPTS_A_ROUND, "seed": 0}
         texts = list(regenerate(target, chosen, **greedy))
         rng.shuffle(texts)
