@@ -96,8 +96,8 @@ class Batch:
         for row, (request, outcome) in enumerate(zip(requests, judge(requests, proposal, logits), strict=True)):
             kept = self._commit(request, outcome, logits[row])
             if outcome.drafted:
-                accepted.append((outcome.drafted, len(outcome.ids) - 1))
-                request.stats.record(outcome.drafted, len(outcome.ids) - 1, len(kept))
+                accepted.append((outcome.drafted, outcome.accepted))
+                request.stats.record(outcome.drafted, outcome.accepted, len(kept))
             else:
                 request.stats.skip(reasons[row])
             counts.append(0 if request.is_over else len(kept))

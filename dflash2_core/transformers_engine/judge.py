@@ -22,11 +22,12 @@ from dflash2_core.transformers_engine.requests import Request
 
 @dataclass(frozen=True)
 class Outcome:
-    """One request's share of a verdict: the ids to commit (accepted drafts, then the target's own token), and how many
-    drafts were verified. `error`: why there is nothing to commit."""
+    """One request's share of a verdict: the ids to commit (accepted drafts, then the target's own token), how many drafts were
+    verified, and how many accepted. `error`: why the target has no token of its own."""
 
     ids: list[int]
     drafted: int = 0
+    accepted: int = 0
     error: Exception | None = None
 
 
@@ -80,9 +81,9 @@ def _to_host(proposal: Proposal, verdict: Verdict) -> list[Outcome]:
     outcomes = []
     for *drafts, drafted, n, token in torch.cat((proposal.tokens, numbers), dim=1).tolist():
         if token == BROKEN:
-            outcomes.append(Outcome(drafts[:n], drafted, _broken()))
+            outcomes.append(Outcome(drafts[:n], drafted, n, _broken()))
         else:
-            outcomes.append(Outcome([*drafts[:n], token], drafted))
+            outcomes.append(Outcome([*drafts[:n], token], drafted, n))
     return outcomes
 
 

@@ -48,11 +48,11 @@ def test_a_saved_drafter_comes_back_with_the_same_weights_and_drafts(
     variant: str, layout: str, tmp_path: Path, target: Borrowed
 ) -> None:
     drafter = random_drafter(seed=1, **VARIANTS[variant])
-    try:
-        save_drafter(drafter, tmp_path, layout=layout)
-    except errors.ConfigError:
-        assert layout == "speculators", "that layout has no words for some drafters and says so"
-        pytest.skip("not expressible in this layout")
+    if layout == "speculators" and True in drafter.config.layer_causal:  # that layout has no words for it, and says so
+        with pytest.raises(errors.ConfigError, match="caus"):
+            save_drafter(drafter, tmp_path, layout=layout)
+        return
+    save_drafter(drafter, tmp_path, layout=layout)
     loaded = load_drafter(tmp_path)
     assert loaded.config.to_dict() == drafter.config.to_dict()
     assert loaded.state_dict().keys() == drafter.state_dict().keys()
