@@ -6,9 +6,11 @@ Exit codes: 0 done, 1 a finding, 2 could not run.
 import io
 import os
 import sys
+from typing import Annotated
 
 import typer
 
+from dflash2_core import __version__
 from dflash2_core.cli.generate import generate
 from dflash2_core.cli.inspect import inspect
 from dflash2_core.cli.train import train
@@ -24,6 +26,21 @@ app = typer.Typer(
 app.command()(generate)
 app.command()(inspect)
 app.command()(train)
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        print(f"dflash2 {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _before_any_command(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Say which version this is.")
+    ] = False,
+) -> None:
+    pass
 
 
 EXTRAS = ("transformers", "tokenizers")
