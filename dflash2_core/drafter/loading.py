@@ -5,13 +5,14 @@ from functools import reduce
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from dflash2_core.checkpoint import Checkpoint, open_checkpoint, write_checkpoint
 from dflash2_core.checkpoint.reading import DTYPES
-from dflash2_core.config.reading import shown
+from dflash2_core.config.reading import placed, shown
 from dflash2_core.drafter.model import OWN_EMBEDDING, OWN_HEAD, OWN_MASK, Drafter
 from dflash2_core.drafter.rotary import RotaryEmbedding
-from dflash2_core.errors import CompatibilityError
+from dflash2_core.errors import CheckpointError, CompatibilityError
 
 LOADED_DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in DTYPES.values()}
 
@@ -24,7 +25,8 @@ def load_drafter(
     path    the folder of a checkpoint, z-lab or speculators layout
     dtype   of the weights in memory, a torch dtype or its name; None keeps the checkpoint's, the widest where it holds several
     device  None is the CPU
-    Raises ConfigError or CheckpointError: every tensor and every key of the checkpoint is used, or refused by name.
+    Raises ConfigError or CheckpointError: every tensor and every key of the checkpoint is used, or refused by name; so is a
+    tensor with values that are no finite numbers, as they are stored or in `dtype`, since it would draft nothing.
     CompatibilityError for a dtype that is no float's, and a device that is not there.
     """
     place, wanted = _device(device or "cpu"), None if dtype is None else _dtype(dtype)
@@ -33,10 +35,24 @@ def load_drafter(
     with torch.device("meta"):
         drafter = Drafter(checkpoint.config, own)
     kept = wanted or _widest(checkpoint)
-    tensors = {name: tensor.to(device=place, dtype=kept) for name, tensor in checkpoint.tensors()}
+    tensors = {name: _finite(checkpoint, name, stored, stored.to(place, kept)) for name, stored in checkpoint.tensors()}
     drafter.load_state_dict(tensors, assign=True, strict=True)
     drafter.rotary = RotaryEmbedding(checkpoint.config, place)  # computed, never stored
     return drafter.requires_grad_(False).eval()
+
+
+def _finite(checkpoint: Checkpoint, name: str, stored: Tensor, loaded: Tensor) -> Tensor:
+    """`loaded`; the least and the greatest value tell of a NaN too, in one pass and without memory."""
+    if loaded.is_meta or _is_finite(loaded):
+        return loaded
+    reason = "that are no finite numbers: the file is damaged, or the training diverged"
+    if _is_finite(stored):
+        reason = f"too large for {str(loaded.dtype).removeprefix('torch.')}: load it in a wider dtype"
+    raise CheckpointError(f"{placed(checkpoint.path)}: {name} holds values {reason}")
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    return bool(torch.stack(tensor.aminmax()).isfinite().all())
 
 
 def _device(device: torch.device | str) -> torch.device:

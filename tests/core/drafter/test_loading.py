@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from dflash2_core import Drafter, errors, load_drafter, save_drafter
 from dflash2_core.checkpoint import reading, tensor_shapes, write_checkpoint
+from dflash2_core.drafter import loading
 from tests.core.drafter.conftest import Borrowed
 from tests.core.toys import random_drafter, randomise
 
@@ -191,3 +192,35 @@ def test_a_dtype_or_device_that_cannot_be_is_refused_in_a_sentence(
     with pytest.raises(errors.CompatibilityError, match=reason) as error:
         load_drafter(tmp_path, **options)
     assert "\n" not in str(error.value)
+
+
+SPOILT = [
+    ("layers.1.self_attn.k_norm.weight", float("nan")),
+    ("candidate_selector.successor_codebook", float("inf")),
+    ("mask_embedding", -float("inf")),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), SPOILT)
+def test_a_weight_that_is_no_finite_number_is_refused_by_name(name: str, value: float, tmp_path: Path) -> None:
+    drafter = with_own(["mask_embedding"]).bfloat16()
+    drafter.get_parameter(name).flatten()[-1] = value
+    save_drafter(drafter, tmp_path)
+    for dtype in (None, torch.float32):
+        with pytest.raises(errors.CheckpointError, match=f"{name} holds values that are no finite numbers"):
+            load_drafter(tmp_path, dtype=dtype)
+
+
+def test_a_weight_that_the_dtype_asked_for_cannot_hold_is_refused_by_name(tmp_path: Path) -> None:
+    drafter = random_drafter()
+    drafter.fc.weight[3, 5] = 1e5
+    save_drafter(drafter, tmp_path)
+    assert load_drafter(tmp_path, dtype="bfloat16").fc.weight.isfinite().all()
+    with pytest.raises(errors.CheckpointError, match=r"fc\.weight holds values too large for float16"):
+        load_drafter(tmp_path, dtype="float16")
+
+
+def test_weights_that_nobody_looks_at_are_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "_is_finite", lambda tensor: True)
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        test_a_weight_that_is_no_finite_number_is_refused_by_name(*SPOILT[0], tmp_path)
