@@ -37,7 +37,7 @@ def judge(requests: Sequence[Request], proposal: Proposal, logits: Tensor) -> li
         verdict = _verify(requests, proposal, logits)
     except Exception as error:  # a request's own logits processor may raise anything
         if len(requests) == 1:
-            return [Outcome([], error=error)]
+            return [Outcome([], int(proposal.lengths[0]), error=error)]
         return [
             outcome
             for row, request in enumerate(requests)
