@@ -6,23 +6,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import (
-    Gemma2Config,
-    Gemma2ForCausalLM,
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    PreTrainedModel,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-    Qwen3MoeConfig,
-    Qwen3MoeForCausalLM,
-)
 
 from dflash2_core import Completion, Drafter, SamplingParams, TransformersEngine
 from dflash2_core.drafter import DrafterContext
@@ -30,37 +13,12 @@ from dflash2_core.errors import CompatibilityError, SamplingError
 from dflash2_core.transformers_engine import Target
 from dflash2_core.transformers_engine import target as target_module
 from dflash2_core.transformers_engine.cache import RollbackCache
-from tests.core.toys import oracle, random_drafter, randomise, toy_model, toy_target
+from tests.core.toys import oracle, random_drafter, toy_model, toy_target
 from tests.core.transformers_engine.conftest import random_prompt
-from tests.core.transformers_engine.test_plain_decoding import SHAPE
+from tests.core.transformers_engine.kinds import KINDS, target_of
 
 LENGTHS = (40, 1, 17, 3, 9, 25, 2, 12, 33, 5, 8, 21, 4, 15, 6, 11)
 PROMPTS = [random_prompt(length, seed=length) for length in LENGTHS]
-SHALLOW = {**SHAPE, "num_hidden_layers": 3}
-MODELS: dict[str, Callable[[], PreTrainedModel]] = {
-    "Llama": lambda: LlamaForCausalLM(LlamaConfig(**SHALLOW)),
-    "Qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**SHALLOW)),
-    "Qwen3, half of it sliding": lambda: Qwen3ForCausalLM(
-        Qwen3Config(**SHALLOW, use_sliding_window=True, sliding_window=8, max_window_layers=1)
-    ),
-    "Mistral, sliding": lambda: MistralForCausalLM(MistralConfig(**SHALLOW, sliding_window=8)),
-    "Gemma2, eager": lambda: Gemma2ForCausalLM(
-        Gemma2Config(
-            **SHALLOW,
-            sliding_window=8,
-            query_pre_attn_scalar=8,
-            attn_logit_softcapping=5.0,
-            final_logit_softcapping=3.0,
-            attn_implementation="eager",
-        )
-    ),
-    "GPT-2": lambda: GPT2LMHeadModel(
-        GPT2Config(vocab_size=37, n_embd=16, n_layer=3, n_head=2, n_positions=64, eos_token_id=34, pad_token_id=35)
-    ),
-    "Qwen3, mixture of experts": lambda: Qwen3MoeForCausalLM(
-        Qwen3MoeConfig(**SHALLOW, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=12, decoder_sparse_step=1)
-    ),
-}
 
 
 def three_layers(seed: int = 0) -> Target:
@@ -112,11 +70,9 @@ def test_rows_of_every_kind_of_context(windows: tuple[int | None, ...], target: 
     assert_same(TransformersEngine(target, own, max_batch_size=4).generate(PROMPTS[:6], options(6)), alone)
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_target(kind: str) -> None:
-    model = MODELS[kind]().eval()
-    randomise(model, seed=1, scale=0.6)
-    target = Target(model)
+    target = target_of(kind, num_hidden_layers=3)
     own = drafter()
     solo = TransformersEngine(target, own).generate(PROMPTS[:6], options(6))
     assert_same(TransformersEngine(target, own, max_batch_size=4).generate(PROMPTS[:6], options(6)), solo)
@@ -126,9 +82,7 @@ def test_every_kind_of_target(kind: str) -> None:
 
 def test_a_padded_row_may_reach_past_the_contexts_end() -> None:
     """GPT-2 has a table of positions: one too far is an IndexError, if it is asked for."""
-    model = MODELS["GPT-2"]().eval()
-    randomise(model, seed=1, scale=0.6)
-    target = Target(model)
+    target = target_of("GPT-2", num_hidden_layers=3, max_position_embeddings=64)
     prompts = [random_prompt(62, seed=1), random_prompt(5, seed=2)]
     solo = TransformersEngine(target, drafter()).generate(prompts, options(2))
     assert len(solo[0].token_ids) == 2

@@ -7,22 +7,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from transformers import MistralConfig, MistralForCausalLM
 
 from dflash2_core.transformers_engine import Target
 from dflash2_core.transformers_engine.cache import RollbackCache, RollbackLayer
-from tests.core.toys import randomise, toy_target
+from tests.core.toys import toy_target
 from tests.core.transformers_engine.conftest import random_prompt
-from tests.core.transformers_engine.test_plain_decoding import SHAPE
+from tests.core.transformers_engine.kinds import target_of
 
-
-def sliding_target() -> Target:
-    model = MistralForCausalLM(MistralConfig(**SHAPE, sliding_window=8)).eval()
-    randomise(model, seed=1, scale=0.6)
-    return Target(model)
-
-
-TARGETS = {"full attention": toy_target(), "sliding": sliding_target()}
+TARGETS = {"full attention": toy_target(), "sliding": target_of("Mistral, sliding")}
 
 
 def run(target: Target, cache: RollbackCache, ids: Sequence[int]) -> Tensor:

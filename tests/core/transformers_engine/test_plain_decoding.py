@@ -1,94 +1,22 @@
 """Without a drafter the loop is plain decoding: what Hugging Face's own `generate` writes, for every kind of target."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
-from transformers import (
-    Gemma2Config,
-    Gemma2ForCausalLM,
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    PreTrainedModel,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
 
 from dflash2_core import TransformersEngine
 from dflash2_core.transformers_engine import Target
 from dflash2_core.transformers_engine.cache import RollbackLayer
-from tests.core.toys import EOS, PAD, VOCABULARY, oracle, random_drafter, randomise
+from tests.core.toys import EOS, VOCABULARY, oracle, random_drafter
 from tests.core.transformers_engine.conftest import complete, random_prompt
+from tests.core.transformers_engine.kinds import KINDS, target_of
 
-SHAPE = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 16,
-    "intermediate_size": 24,
-    "num_hidden_layers": 6,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "head_dim": 8,
-    "max_position_embeddings": 256,
-    "tie_word_embeddings": False,
-    "eos_token_id": EOS,
-    "pad_token_id": PAD,
-    "bos_token_id": None,
-}
-LLAMA3 = {
-    "rope_type": "llama3",
-    "rope_theta": 1e4,
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 32,
-}
-MODELS: dict[str, Callable[[], PreTrainedModel]] = {
-    "Qwen3": lambda: Qwen3ForCausalLM(Qwen3Config(**SHAPE)),
-    "Qwen3, sliding": lambda: Qwen3ForCausalLM(
-        Qwen3Config(**SHAPE, use_sliding_window=True, sliding_window=8, max_window_layers=3)
-    ),
-    "Qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**SHAPE)),
-    "Llama": lambda: LlamaForCausalLM(LlamaConfig(**SHAPE)),
-    "Llama, scaled rope": lambda: LlamaForCausalLM(LlamaConfig(**SHAPE, rope_parameters=LLAMA3)),
-    "Mistral, sliding": lambda: MistralForCausalLM(MistralConfig(**SHAPE, sliding_window=8)),
-    "Gemma2": lambda: Gemma2ForCausalLM(
-        Gemma2Config(
-            **SHAPE,
-            sliding_window=8,
-            query_pre_attn_scalar=8,
-            attn_logit_softcapping=5.0,
-            final_logit_softcapping=3.0,
-            attn_implementation="eager",
-        )
-    ),
-    "GPT-2": lambda: GPT2LMHeadModel(
-        GPT2Config(
-            vocab_size=VOCABULARY,
-            n_embd=16,
-            n_layer=6,
-            n_head=2,
-            n_positions=256,
-            eos_token_id=EOS,
-            pad_token_id=PAD,
-            bos_token_id=None,
-        )
-    ),
-}
 LENGTHS = (1, 2, 8, 9, 30)
 NEW = 20
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(scope="module", params=KINDS)
 def target(request: pytest.FixtureRequest) -> Target:
-    model = MODELS[request.param]().eval()
-    randomise(model, seed=1, scale=0.6)
-    return Target(model)
+    return target_of(request.param)
 
 
 def hugging_face(target: Target, prompt: list[int], **options: object) -> list[int]:
@@ -161,9 +89,7 @@ def test_drafting_changes_no_id_on_any_kind_of_target(target: Target) -> None:
 
 def test_a_sliding_window_that_forgets_what_a_rollback_needs_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutant keeps only the window's positions: a rejected block has then pushed out what comes back into sight."""
-    model = MODELS["Mistral, sliding"]().eval()
-    randomise(model, seed=1, scale=0.6)
-    sliding = Target(model)
+    sliding = target_of("Mistral, sliding")
     prompt = random_prompt(30, seed=30)
     text = hugging_face(sliding, prompt)
     update = RollbackLayer.update
