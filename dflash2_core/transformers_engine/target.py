@@ -24,6 +24,8 @@ from dflash2_core.errors import CheckpointError, CompatibilityError, Dflash2Erro
 from dflash2_core.transformers_engine.cache import LINEAR, Place, RollbackCache, causal_masks
 
 ORDINARY_LAYERS = ("full_attention", "sliding_attention")
+TABLE_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+"""Weights of other types are packed, or wait for their scales."""
 
 
 class Target:
@@ -129,7 +131,13 @@ class Target:
 
     def embed(self, ids: Tensor) -> Tensor:
         """ids [..] int64 -> the embedding table's rows [.., H], without any scale the model applies to them."""
-        return F.embedding(ids, self.model.get_input_embeddings().weight)
+        module = self.model.get_input_embeddings()
+        weight = getattr(module, "weight", None)
+        if type(weight) is nn.Parameter and weight.dtype in TABLE_DTYPES and weight.device == ids.device:
+            return F.embedding(ids, weight)
+        rows: Tensor = module(ids)  # packed or elsewhere: only the module can read it, and some apply their model's scale
+        scales = [part.embed_scale for part in module.modules() if hasattr(part, "embed_scale")]
+        return rows / scales[0] if scales else rows
 
     def head(self, hidden: Tensor) -> Tensor:
         """hidden [.., H], any float dtype -> the head's raw output [.., >= V], without any scale or softcap of the model's."""
