@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -84,15 +84,20 @@ def examine(path: str | Path) -> Examination:
 
 
 def stated_licence(folder: Path) -> str | None:
-    """The `license` of README.md's front matter, as model cards state it."""
+    """The licence as README.md's front matter names it."""
+    return stated(folder, "license")
+
+
+def stated(folder: Path, name: str) -> str | None:
+    """What README.md's front matter says of `name` (license, base_model), as model cards state it; the first of a list."""
     readme = folder / "README.md"
     if not is_regular(readme):
         return None
     with readme.open("rb") as file:
         text = file.read(README_BYTES).decode("utf-8", errors="replace")
     front = re.match(r"---\s*\n(.*?)\n---\s*(\n|$)", text, re.DOTALL)
-    stated = re.search(r"^license:[ \t]*(\S.*?)[ \t]*$", front[1], re.MULTILINE) if front else None
-    return stated[1].strip("\"'") if stated else None
+    found = re.search(rf"^{name}:[ \t]*(?:\n[ \t]*-[ \t]+)?(\S.*?)[ \t]*$", front[1], re.MULTILINE) if front else None
+    return found[1].strip("\"'") if found else None
 
 
 def _described(config: DrafterConfig) -> dict[str, Any]:
@@ -126,7 +131,7 @@ def _described(config: DrafterConfig) -> dict[str, Any]:
 
 
 @dataclass
-class _Weights:
+class Weights:
     """What one pass over a tensor tells."""
 
     not_finite: int
@@ -138,16 +143,19 @@ class _Weights:
 
 
 def _weight_findings(entries: dict[str, Entry]) -> Iterator[str]:
+    floats = {name: entry for name, entry in entries.items() if entry.stored.dtype in DTYPES}
+    return weight_findings((name, lambda entry=entry: read_tensor(entry)) for name, entry in floats.items())  # type: ignore[misc]
+
+
+def weight_findings(tensors: Iterable[tuple[str, Callable[[], Tensor]]]) -> Iterator[str]:
+    """What the weights themselves tell, as sentences: one pass over each, under its canonical name."""
     at_start = []
-    for name, entry in entries.items():
-        if entry.stored.dtype not in DTYPES:
-            continue
+    for name, load in tensors:
         try:
-            tensor = read_tensor(entry)
+            weights = look(load())
         except CheckpointError as error:
             yield str(error)
             continue
-        weights = _look(tensor)
         if weights.not_finite:
             yield f"{named(name)} holds {weights.not_finite:,} values that are no finite numbers"
         if weights.largest > FLOAT16_LARGEST:
@@ -169,7 +177,8 @@ def _without(name: str) -> str:
     return ": this part of the drafter does nothing"
 
 
-def _look(tensor: Tensor) -> _Weights:
+def look(tensor: Tensor) -> Weights:
+    """One pass over `tensor`, any float type, a piece at a time."""
     not_finite, largest = 0, 0.0
     for piece in torch.split(tensor.reshape(-1), PIECE):
         finite = piece.isfinite()
@@ -177,4 +186,4 @@ def _look(tensor: Tensor) -> _Weights:
             not_finite += int((~finite).sum())
             piece = torch.where(finite, piece, torch.zeros((), dtype=piece.dtype))
         largest = max(largest, float(piece.abs().max()) if piece.numel() else 0.0)
-    return _Weights(not_finite, largest)
+    return Weights(not_finite, largest)

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from dflash2_core import __version__
+from dflash2_core.cli.export_gguf import export_gguf
 from dflash2_core.cli.generate import generate
 from dflash2_core.cli.inspect import inspect
 from dflash2_core.cli.train import train
@@ -26,6 +27,7 @@ app = typer.Typer(
 app.command()(generate)
 app.command()(inspect)
 app.command()(train)
+app.command("export-gguf")(export_gguf)
 
 
 def _tell_version(asked: bool) -> None:
@@ -43,7 +45,8 @@ def _before_any_command(
     pass
 
 
-EXTRAS = ("transformers", "tokenizers")
+EXTRAS = {"transformers": "transformers", "tokenizers": "transformers", "gguf": "gguf"}
+"""Module -> the extra that brings it."""
 
 
 def main() -> None:
@@ -59,7 +62,7 @@ def main() -> None:
     except ImportError as error:
         if error.name not in EXTRAS:
             raise
-        sys.exit(_could_not_run(f"this command needs {error.name}: pip install 'dflash2[transformers]'"))
+        sys.exit(_could_not_run(f"this command needs {error.name}: pip install 'dflash2[{EXTRAS[error.name]}]'"))
     except UnicodeDecodeError as error:
         sys.exit(_could_not_run(f"what was read is not UTF-8 text: {error}"))
     except KeyboardInterrupt:

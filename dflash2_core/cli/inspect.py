@@ -11,17 +11,18 @@ from rich.markup import escape
 from rich.table import Table
 
 from dflash2_core.checkpoint.examination import Examination, examine
+from dflash2_core.cli.export_gguf import exporter
 from dflash2_core.config import DrafterConfig
 from dflash2_core.config.reading import named, placed
 
 
 def inspect(
-    path: Annotated[Path, typer.Argument(help="Folder of a drafter: config.json and safetensors.")],
+    path: Annotated[Path, typer.Argument(help="Folder of a drafter (config.json and safetensors), or its GGUF.")],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, nothing else.")] = False,
 ) -> None:
     """Say what a drafter's checkpoint is and find everything wrong with it; exit code 1 if there is anything."""
     with Console(stderr=True).status("reading every weight"):
-        found = examine(path)
+        found = exporter().examine(path) if path.suffix == ".gguf" and path.is_file() else examine(path)
     if as_json:
         print(json.dumps(found.to_dict()))
     else:
