@@ -13,7 +13,7 @@ from dflash2_core.errors import CompatibilityError, SamplingError
 from dflash2_core.transformers_engine import Target
 from dflash2_core.transformers_engine import target as target_module
 from dflash2_core.transformers_engine.cache import RollbackCache
-from tests.core.toys import oracle, random_drafter, toy_model, toy_target
+from tests.core.toys import random_drafter, toy_target
 from tests.core.transformers_engine.conftest import random_prompt
 from tests.core.transformers_engine.kinds import KINDS, target_of
 
@@ -260,38 +260,6 @@ def test_n_completions_are_those_of_the_seeds_that_follow(target: Target) -> Non
     assert len({tuple(c.token_ids) for c in several}) == 6
     with pytest.raises(SamplingError, match="n is 2"):
         engine.stream(PROMPTS[0], SamplingParams(n=2))
-
-
-@pytest.mark.parametrize("rows", [1, 4])
-def test_logprobs_are_those_of_plain_decoding(rows: int, target: Target) -> None:
-    """In float64, where rounding does not hide a wrong row; with an oracle some blocks are accepted whole, some in part."""
-    exact, own = Target(toy_model(num_hidden_layers=3).double()), drafter().double()
-    greedy, sampled = options(6, logprobs=3), options(6, logprobs=3, temperature=0.9)
-    runs = [(TransformersEngine(exact, own, max_batch_size=rows), params) for params in (greedy, sampled)]
-    completions = [engine.generate(PROMPTS[:6], params) for engine, params in runs]
-    if rows == 1:
-        knowing = oracle(PROMPTS[0], completions[0][0].token_ids, num_target_layers=3, target_layer_ids=(1,)).double()
-        whole = TransformersEngine(exact, knowing).generate(PROMPTS[:1], greedy[0])
-        assert whole[0].stats.num_accepted == whole[0].stats.num_drafted > 0
-        completions.append(whole)
-    for prompt, completion in ((PROMPTS[i], c) for run in completions for i, c in enumerate(run)):
-        ids = completion.token_ids
-        rows_of = exact.model(torch.tensor([prompt + ids[:-1]])).logits[0, len(prompt) - 1 :].log_softmax(-1)
-        assert completion.logprobs is not None
-        assert [entry.token_id for entry in completion.logprobs] == ids
-        for row, entry in zip(rows_of, completion.logprobs, strict=True):
-            assert entry.logprob == pytest.approx(row[entry.token_id].item(), abs=1e-6)
-            best = row.topk(3)
-            assert [token for token, _ in entry.top] == best.indices.tolist()
-            assert [value for _, value in entry.top] == pytest.approx(best.values.tolist(), abs=1e-6)
-
-
-def test_logprobs_come_when_asked_for_and_with_as_many_others_as_asked(target: Target) -> None:
-    (none,) = TransformersEngine(target).generate([PROMPTS[0]], SamplingParams(max_new_tokens=3))
-    assert none.logprobs is None
-    (chosen_only,) = TransformersEngine(target).generate([PROMPTS[0]], SamplingParams(max_new_tokens=3, logprobs=0))
-    assert chosen_only.logprobs is not None
-    assert [entry.top for entry in chosen_only.logprobs] == [[], [], []]
 
 
 def test_a_request_may_decline_to_be_drafted_for(target: Target, alone: list[Completion]) -> None:
