@@ -12,7 +12,9 @@ from dflash2_core.drafter import DrafterContext
 from dflash2_core.errors import CompatibilityError, SamplingError
 from dflash2_core.transformers_engine import Target
 from dflash2_core.transformers_engine import target as target_module
+from dflash2_core.transformers_engine.batch import Batch
 from dflash2_core.transformers_engine.cache import RollbackCache
+from dflash2_core.transformers_engine.scheduler import Scheduler
 from tests.core.toys import random_drafter, toy_target
 from tests.core.transformers_engine.conftest import random_prompt
 from tests.core.transformers_engine.kinds import KINDS, target_of
@@ -330,6 +332,45 @@ def test_a_window_that_batches_forget_is_caught(monkeypatch: pytest.MonkeyPatch)
     no_window(monkeypatch)
     with pytest.raises(AssertionError):
         test_every_kind_of_target("Mistral, sliding")
+
+
+def test_an_abort_that_leaves_the_request_in_flight_is_caught(
+    target: Target, alone: list[Completion], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Scheduler, "abort", lambda self, request: None)
+    with pytest.raises(AssertionError):
+        test_an_aborted_request_leaves_the_others_as_they_are(5, target, alone)
+
+
+def test_a_prefill_that_fails_and_keeps_its_row_is_caught(
+    target: Target, alone: list[Completion], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave = Batch.leave
+
+    def only_when_over(self: Batch, request: Any) -> None:
+        if request.is_over:
+            leave(self, request)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Batch, "leave", only_when_over)
+        with pytest.raises(IndexError):  # it has no last token to go on from
+            test_an_error_in_the_midst_of_a_prefill_leaves_nothing_behind(target, alone, monkeypatch)
+
+
+def test_a_prompt_of_which_the_drafter_sees_the_last_chunk_alone_is_caught(
+    target: Target, alone: list[Completion], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = DrafterContext.append
+
+    def forgets(self: DrafterContext, taps: Tensor, counts: Sequence[int], *, first_row: int | None = None) -> None:
+        if first_row is not None:  # a prompt's
+            self.lengths[first_row] = 0
+        append(self, taps, counts, first_row=first_row or 0)
+
+    monkeypatch.setattr(DrafterContext, "append", forgets)
+    test_a_prompt_read_in_chunks_is_the_prompt(1000, target, alone)
+    with pytest.raises(AssertionError):
+        test_a_prompt_read_in_chunks_is_the_prompt(7, target, alone)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
