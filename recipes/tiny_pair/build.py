@@ -73,9 +73,11 @@ def _figures(work: Path, name: str, options: str) -> None:
         _python(f"recipes.tiny_pair.measure {pair} {options} --output {output}")
 
 
-def install(work: Path, assets: Path) -> None:
+def install(work: Path, assets: Path, lengths: Lengths) -> None:
     """Puts the pair, its prompts and its card where the package keeps them; the card first, since it needs every figure."""
-    write_card(work, assets / "README.md", list(ABLATIONS))
+    assets.mkdir(parents=True, exist_ok=True)
+    facts = {"unloop_minutes": lengths.unloop, "measured": lengths.measured}
+    write_card(work, assets / "README.md", list(ABLATIONS), **facts)
     for source, name in ((work / "target", "target"), (work / "full" / "drafter", "drafter")):
         shutil.rmtree(assets / name, ignore_errors=True)
         (assets / name).mkdir(parents=True)
@@ -94,8 +96,9 @@ def main() -> None:
     parser.add_argument("--assets", type=Path, default=ASSETS)
     parser.add_argument("--scale", type=float, default=1.0, help="of every length")
     arguments = parser.parse_args()
-    build(arguments.work, Lengths().scaled(arguments.scale))
-    install(arguments.work, arguments.assets)
+    lengths = Lengths().scaled(arguments.scale)
+    build(arguments.work, lengths)
+    install(arguments.work, arguments.assets, lengths)
 
 
 if __name__ == "__main__":

@@ -17,14 +17,17 @@ NAMES = {
 }
 
 
-def write_card(work: Path, output: Path, ablations: Sequence[str]) -> None:
-    """work: the folder that `build` filled."""
+def write_card(work: Path, output: Path, ablations: Sequence[str], *, unloop_minutes: float, measured: int) -> None:
+    """work: the folder that `build` filled; measured: prompts of each domain that its figures are over."""
     template = (Path(__file__).parent / "card.md").read_text(encoding="utf-8")
     figures, drafting, history = _read(work / "full" / "figures.json"), _heldout(work, "full"), work / "history.md"
     text = template.format(
         target_parameters=f"{_parameters(work / 'target'):,}",
         drafter_parameters=f"{_parameters(work / 'full' / 'drafter'):,}",
         selector_rank=_read(work / "full" / "drafter" / "config.json")["dflash_config"]["selector_rank"],
+        unloop_minutes=unloop_minutes,
+        answered=f"{len((work / 'training_prompts.jsonl').read_text(encoding='utf-8').splitlines()):,}",
+        measured=measured,
         losses=_losses(work),
         acceptance=_acceptance(figures),
         positions=" · ".join(f"{share:.0%}" for share in figures["accepted_by_position"]),
@@ -73,7 +76,7 @@ def _ablations(work: Path, names: Sequence[str]) -> str:
         sampled = f"{lengths['0.7']['all']:.2f}"
         rows.append((NAMES[name], *_row(lengths["0.0"]), sampled, f"{heldout['oracle_length']:.2f}", str(heldout["steps"])))
     conditions = (
-        f"The same data, seed and minutes ({heldout['seconds'] / 60:.0f}) for each; over half of the prompts, greedily "
+        f"The same data, seed and minutes ({heldout['seconds'] / 60:.2g}) for each; over half of the prompts, greedily "
         "but where stated. DFlash 1 has the TV of the whole vocabulary in its loss: it has no candidates.\n\n"
     )
     return conditions + _table(("", *DOMAINS, "all", "all, T = 0.7", "oracle", "steps"), rows)
