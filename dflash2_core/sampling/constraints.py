@@ -7,6 +7,7 @@ must follow from the history that it is shown.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from dflash2_core.errors import SamplingError
@@ -67,6 +68,8 @@ class Grammar:
 
         def process(history: Tensor, logits: Tensor) -> Tensor:
             follow(history[len(prompt) :].tolist())
+            if matcher.is_terminated():  # the text went on past its end: nothing may follow
+                return logits.fill_(-torch.inf)
             bitmask = xgrammar.allocate_token_bitmask(1, len(logits))
             matcher.fill_next_token_bitmask(bitmask)
             xgrammar.apply_token_bitmask_inplace(logits[None], bitmask.to(logits.device))

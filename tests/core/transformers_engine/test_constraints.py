@@ -1,20 +1,19 @@
-"""Grammars and their like: legal at every place of every block, and the ids of plain constrained decoding."""
+"""Constraints: legal at every place of every block, and the ids of plain constrained decoding."""
 
-import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
-import xgrammar
 from torch import Tensor
 
 from dflash2_core import Completion, Drafter, SamplingParams, TransformersEngine
 from dflash2_core.sampling import LogitsProcessor
-from dflash2_core.sampling.constraints import AfterToken, Grammar
-from dflash2_core.transformers_engine import Target
+from dflash2_core.sampling.constraints import AfterToken
+from dflash2_core.transformers_engine import Target, judge
 from tests.core.toys import EOS, oracle, random_drafter, toy_target
-from tests.core.transformers_engine.conftest import Trained, random_prompt
+from tests.core.transformers_engine.conftest import random_prompt
 
 FITS = {"num_target_layers": 3, "target_layer_ids": (1,)}
 PROMPT = random_prompt(9, seed=1)
@@ -46,7 +45,8 @@ def is_legal(dfa: Dfa, text: Sequence[int]) -> bool:
 
 @pytest.fixture(scope="module")
 def target() -> Target:
-    return toy_target(num_hidden_layers=3)
+    """Of this seed: its constrained text goes on changing states, to the end of the language."""
+    return toy_target(2, num_hidden_layers=3)
 
 
 def write(target: Target, drafter: Drafter | None, params: SamplingParams, **options: int) -> Completion:
@@ -70,6 +70,8 @@ def test_greedy_ids_are_those_of_plain_constrained_decoding(target: Target, bloc
     """Drafts of the unconstrained text are legal for a while and then not; those of the constrained text always, to its end."""
     params = SamplingParams(constraint=Dfa(), max_new_tokens=30)
     plain = write(target, None, params)
+    assert plain.finish_reason == "stop"
+    assert sum(token % 2 == 0 for token in plain.token_ids) > 8, "the states hardly change"
     free = write(target, None, SamplingParams(max_new_tokens=30, ignore_eos=True))
     assert not is_legal(Dfa(), free.token_ids)
     right = oracle(PROMPT, [*plain.token_ids, 1, 1, 1, 1, 1, 1, 1], **FITS)
@@ -116,21 +118,80 @@ def test_each_of_n_completions_and_each_row_of_a_batch_has_a_processor_of_its_ow
     assert all(is_legal(Dfa(), text) for text in begun)
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_json_schema_through_xgrammar_is_kept(trained: Trained, temperature: float) -> None:
-    info = xgrammar.TokenizerInfo.from_huggingface(trained.target.tokenizer, vocab_size=trained.target.vocab_size)
-    schema = {
-        "type": "object",
-        "properties": {"name": {"type": "string", "maxLength": 12}, "done": {"type": "boolean"}},
-        "required": ["name", "done"],
-    }
-    compiled = xgrammar.GrammarCompiler(info).compile_json_schema(json.dumps(schema), any_whitespace=False)
-    engine, plain = TransformersEngine(trained.target, trained.drafter), TransformersEngine(trained.target)
-    for seed, prompt in enumerate(("def f():\n", "The result is ", "import json\n")):
-        params = SamplingParams(constraint=Grammar(compiled), max_new_tokens=60, temperature=temperature, seed=seed)
-        (completion,) = engine.generate(prompt, params)
-        assert set(json.loads(completion.text)) == {"name", "done"}
-        assert completion.finish_reason == "stop"
-        if temperature == 0:
-            assert completion.token_ids == plain.generate(prompt, params)[0].token_ids
-            assert completion.stats.num_accepted > 0
+def judged_by_the_blocks_first_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every row of a block is shown what was committed before it."""
+    rewrite = judge.processed_logits
+
+    def frozen(logits: Tensor, params: Sequence[SamplingParams], **history: Any) -> Tensor:
+        none = {"drafts": torch.zeros(len(params), 0, dtype=torch.int64), "lengths": torch.zeros(len(params)).long()}
+        return torch.cat([rewrite(row[:, None], params, **(history | none)) for row in logits.unbind(1)], dim=1)
+
+    monkeypatch.setattr(judge, "processed_logits", frozen)
+
+
+@pytest.mark.parametrize(
+    ("check", "at"),
+    [
+        (test_greedy_ids_are_those_of_plain_constrained_decoding, 8),
+        (test_a_constraint_that_begins_after_thinking_leaves_the_thoughts_alone, 9),
+    ],
+)
+def test_a_constraint_shown_no_draft_of_the_block_is_caught(
+    check: Callable[[Target, int], None], at: int, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged_by_the_blocks_first_history(monkeypatch)
+    with pytest.raises(AssertionError):
+        check(target, at)
+
+
+class FromTheStart(AfterToken):
+    def begin(self, prompt: Sequence[int]) -> LogitsProcessor:
+        return self.constraint.begin(prompt)
+
+
+class Never(AfterToken):
+    def begin(self, prompt: Sequence[int]) -> LogitsProcessor:
+        return lambda history, logits: logits
+
+
+class OnceForAll(AfterToken):
+    """Begins with the first end of thinking it is shown, be it of a draft that is then rejected."""
+
+    def begin(self, prompt: Sequence[int]) -> LogitsProcessor:
+        begun: list[LogitsProcessor] = []
+
+        def process(history: Tensor, logits: Tensor) -> Tensor:
+            text = history[len(prompt) :].tolist()
+            if not begun and self.token_id in text:
+                begun.append(self.constraint.begin([*prompt, *text[: text.index(self.token_id) + 1]]))
+            return begun[0](history, logits) if begun else logits
+
+        return process
+
+
+@pytest.mark.parametrize("fault", [FromTheStart, Never])
+def test_a_constraint_that_begins_elsewhere_is_caught(
+    fault: type[AfterToken], target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "AfterToken", fault)
+    with pytest.raises(AssertionError):
+        test_a_constraint_that_begins_after_thinking_leaves_the_thoughts_alone(target, 9)
+
+
+def assert_a_rejected_end_of_thinking_begins_nothing(target: Target, after: type[AfterToken]) -> None:
+    """Drafts that end the thoughts too early are rejected; what follows is thought, and freely."""
+    free = write(target, None, SamplingParams(max_new_tokens=24, ignore_eos=True, logit_bias={THINK: -1e6})).token_ids
+    params = SamplingParams(max_new_tokens=24, ignore_eos=True, logit_bias={THINK: -1e5}, constraint=after(THINK, Dfa()))
+    early = oracle(PROMPT, [THINK if i % 5 == 4 else token for i, token in enumerate(free)], **FITS)
+    completion = write(target, early, params)
+    assert completion.token_ids == free
+    assert completion.stats.num_drafted > completion.stats.num_accepted > 0
+
+
+def test_an_end_of_thinking_that_was_rejected_begins_nothing(target: Target) -> None:
+    assert_a_rejected_end_of_thinking_begins_nothing(target, AfterToken)
+
+
+def test_a_constraint_that_a_rejected_draft_begins_is_caught(target: Target) -> None:
+    with pytest.raises(AssertionError):
+        assert_a_rejected_end_of_thinking_begins_nothing(target, OnceForAll)

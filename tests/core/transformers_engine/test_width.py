@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from dflash2_core import SamplingParams, TransformersEngine
+from dflash2_core import AcceptanceStats, SamplingParams, TransformersEngine
 from dflash2_core.errors import CompatibilityError
 from dflash2_core.transformers_engine import Target
+from dflash2_core.transformers_engine.batch import Batch
+from dflash2_core.transformers_engine.cache import RollbackCache
 from dflash2_core.transformers_engine.width import Auto
 from tests.core.toys import oracle, random_drafter, toy_target
 from tests.core.transformers_engine.conftest import NEW, random_prompt
@@ -86,6 +88,46 @@ def test_what_was_left_to_append_is_there_when_it_drafts_again(target: Target) -
         anchor = torch.tensor(request.output[-1:])
         ours, whole = (drafter.propose(context, anchor, [7], **options).tokens.tolist() for context in (batch._context, fresh))
         assert ours == whole
+
+
+def forgets_what_waits(self: Batch) -> None:
+    self._late.clear()
+
+
+def appends_one_of_those_that_wait(self: Batch) -> None:
+    self._late = self._late[-1:]
+    catch_up(self)
+
+
+catch_up = Batch._catch_up
+
+
+@pytest.mark.parametrize("fault", [forgets_what_waits, appends_one_of_those_that_wait])
+def test_plain_steps_that_the_drafter_never_sees_are_caught(
+    fault: Callable[[Batch], None], target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Batch, "_catch_up", fault)
+    with pytest.raises(AssertionError):
+        test_what_was_left_to_append_is_there_when_it_drafts_again(target)
+
+
+def test_a_gate_that_leaves_rejected_ids_behind_is_caught(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mutant goes back after whole blocks and plain steps, and not after the widths between."""
+    rewind = Target.rewind
+
+    def seldom(self: Target, cache: RollbackCache, kept: Sequence[int]) -> None:
+        whole = [cache.place.length] * len(kept)
+        rewind(self, cache, kept if cache.place.length in (1, 8) else whole)
+
+    monkeypatch.setattr(Target, "rewind", seldom)
+    with pytest.raises(AssertionError):
+        test_widths_that_change_every_cycle_change_no_id(3, (5, 5), target)
+
+
+def test_a_gate_whose_state_is_not_told_is_caught(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AcceptanceStats, "skip", lambda self, reason: None)
+    with pytest.raises(AssertionError):
+        test_widths_that_change_every_cycle_change_no_id(3, (5, 5), target)
 
 
 def simulate(
