@@ -115,8 +115,8 @@ class RecurrentLayer(LinearAttentionCacheLayerMixin):  # type: ignore[misc]
     def restore(self, rows: slice, of_pass: slice) -> None:
         """Put back what was remembered for these rows of the cache, which were those rows of the pass."""
         for states, copies in zip((self.conv, self.recurrent), self._copies, strict=True):
-            if states is not None and copies is not None:
-                states[rows] = copies[of_pass]
+            if states is not None:  # without a copy it was the row's first pass
+                states[rows] = 0 if copies is None else copies[of_pass]
 
 
 class RollbackCache(Cache):  # type: ignore[misc]

@@ -186,6 +186,37 @@ def test_each_row_of_a_batch_is_what_it_is_alone(rows: int, hybrid: Target) -> N
     assert [c.token_ids for c in engine.generate(prompts, params)] == [c.token_ids for c in alone]
 
 
+def assert_a_first_pass_is_taken_back(target: Target) -> None:
+    """Of a pass over an empty cache, whose states did not exist before it, as many tokens stay as are kept."""
+    ids = torch.tensor([random_prompt(8, seed=3)])
+    for kept in range(9):
+        taken_back, fresh = target.new_cache(), target.new_cache()
+        target.forward(ids, taken_back, rows=8, revocable=True)
+        target.rewind(taken_back, [kept])
+        assert taken_back.length == kept
+        if kept:
+            target.forward(ids[:, :kept], fresh, rows=1)
+            for held, expected in zip(states(taken_back), states(fresh), strict=True):
+                torch.testing.assert_close(held, expected, atol=1e-4, rtol=1e-4)
+        assert kept or not any(held.any() for held in states(taken_back))
+
+
+def test_a_first_pass_is_taken_back_like_any_other(hybrid: Target) -> None:
+    assert_a_first_pass_is_taken_back(hybrid)
+
+
+def test_states_of_which_no_copy_was_made_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    restore = RecurrentLayer.restore
+
+    def only_what_was_copied(self: RecurrentLayer, rows: slice, of_pass: slice) -> None:
+        if None not in self._copies:
+            restore(self, rows, of_pass)
+
+    monkeypatch.setattr(RecurrentLayer, "restore", only_what_was_copied)
+    with pytest.raises(AssertionError):
+        assert_a_first_pass_is_taken_back(target_of("integers"))
+
+
 def never_rewound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RecurrentLayer, "restore", lambda self, rows, of_pass: None)
 
