@@ -4,6 +4,7 @@ import json
 import random
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -182,6 +183,23 @@ def test_a_mask_that_the_target_writes_itself_stays_in_the_text(target: Target, 
     assert assert_identical(knowing, target, prompt, text, 8).num_target_passes == 3
 
 
+def test_a_mask_that_is_taken_out_of_the_text_is_caught(
+    target: Target, written: Written, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mutant forbids the mask's id, as if it were never anything else."""
+    text = written[20][1]
+    mask = max(text[1:], key=text.count)
+    forward = Target.forward
+
+    def forbidding(self: Target, *asked: Any, **options: Any) -> Any:
+        logits, taps = forward(self, *asked, **options)
+        return logits.index_fill(-1, torch.tensor([mask]), -torch.inf), taps
+
+    monkeypatch.setattr(Target, "forward", forbidding)
+    with pytest.raises(AssertionError):
+        test_a_mask_that_the_target_writes_itself_stays_in_the_text(target, written)
+
+
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_ids_that_only_pad_the_targets_head_are_never_written(temperature: float) -> None:
     """40 rows for 37 ids, and those past the vocabulary would always win."""
@@ -197,6 +215,13 @@ def test_ids_that_only_pad_the_targets_head_are_never_written(temperature: float
         assert drafter is None or completion.stats.num_drafted > 0
         if temperature == 0:
             assert completion.token_ids == complete(TransformersEngine(toy_target()), [1, 2, 3]).token_ids
+
+
+def test_padding_of_the_head_that_is_judged_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Target, "vocab_size", 40)
+    monkeypatch.setattr("dflash2_core.transformers_engine.engine.require_fit", lambda *_, **__: None)
+    with pytest.raises((AssertionError, IndexError)):
+        test_ids_that_only_pad_the_targets_head_are_never_written(0.0)
 
 
 def accepts_one_more(proposal: Proposal, logits: Tensor) -> Verdict:

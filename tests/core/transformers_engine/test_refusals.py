@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,11 @@ from transformers import (
     PreTrainedModel,
 )
 
-from dflash2_core import Chunk, Drafter, SamplingParams, TransformersEngine, save_drafter
+from dflash2_core import Drafter, SamplingParams, TransformersEngine, save_drafter
 from dflash2_core.errors import CheckpointError, CompatibilityError, ConfigError, Dflash2Error, SamplingError
-from dflash2_core.transformers_engine import LowAcceptanceWarning, Target
-from tests.core.toys import EOS, always_wrong, drafter_config, oracle, random_drafter, toy_model
-from tests.core.transformers_engine.conftest import NEW, complete, random_prompt
+from dflash2_core.transformers_engine import Target
+from tests.core.toys import EOS, drafter_config, random_drafter, toy_model
+from tests.core.transformers_engine.conftest import complete, random_prompt
 from tests.core.transformers_engine.test_stopping import LETTERS
 
 PROMPT = random_prompt(9, seed=1)
@@ -215,36 +214,6 @@ def test_what_the_engine_cannot_do_is_refused_at_load(options: dict[str, object]
         TransformersEngine.from_pretrained(folders["target"], **({"device": "cpu"} | options))
 
 
-def test_block_size_one_is_off_and_says_so(target: Target) -> None:
-    with pytest.warns(UserWarning, match="drafting is off"):
-        engine = TransformersEngine(target, random_drafter(), block_size=1)
-    completion = complete(engine, PROMPT)
-    assert completion.stats.num_drafted == 0
-    assert completion.token_ids == complete(TransformersEngine(target), PROMPT).token_ids
-
-
-@pytest.mark.parametrize("block_size", [9, 100])
-def test_a_block_longer_than_the_checkpoints_is_refused_with_both_numbers(block_size: int, target: Target) -> None:
-    with pytest.raises(CompatibilityError, match=rf"{block_size} .* 8 \(7 drafts\)"):
-        TransformersEngine(target, random_drafter(), block_size=block_size)
-
-
-@pytest.mark.parametrize("block_size", [0, -1])
-def test_a_block_without_an_anchor_is_refused(block_size: int, target: Target) -> None:
-    for drafter in (None, random_drafter()):
-        with pytest.raises(CompatibilityError, match=f"block size {block_size}"):
-            TransformersEngine(target, drafter, block_size=block_size)
-
-
-@pytest.mark.parametrize(("block_size", "drafts"), [(None, 7), (8, 7), (5, 4), (2, 1)])
-def test_a_block_of_b_rows_drafts_b_less_one(block_size: int | None, drafts: int, target: Target) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        engine = TransformersEngine(target, random_drafter(), block_size=block_size)
-    stats = complete(engine, PROMPT).stats
-    assert engine.num_drafts == len(stats.drafted_per_position) == drafts
-
-
 @pytest.mark.parametrize(
     ("prompt", "words"),
     [
@@ -345,20 +314,6 @@ def test_options_that_forbid_every_id_are_named_as_the_cause(temperature: float,
         )
 
 
-@pytest.mark.usefixtures("few_cycles")
-def test_a_warning_made_an_error_costs_no_text(target: Target) -> None:
-    text = complete(TransformersEngine(target), PROMPT).token_ids
-    engine = TransformersEngine(target, always_wrong(PROMPT, text))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        stream = engine.stream(PROMPT, SamplingParams(max_new_tokens=NEW, ignore_eos=True))
-        chunks: list[Chunk] = []
-        with pytest.raises(LowAcceptanceWarning):
-            chunks.extend(stream)
-    assert chunks[-1].completion is not None
-    assert chunks[-1].completion.token_ids == text
-
-
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_target_whose_logits_are_not_finite_ends_in_a_sentence(temperature: float) -> None:
     model = toy_model()
@@ -366,57 +321,3 @@ def test_a_target_whose_logits_are_not_finite_ends_in_a_sentence(temperature: fl
     for drafter in (None, random_drafter()):
         with pytest.raises(Dflash2Error, match=r"(?i)nan"):
             complete(TransformersEngine(Target(model), drafter), PROMPT, temperature=temperature)
-
-
-@pytest.fixture
-def few_cycles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A verdict after 12 cycles, so that a few short runs are enough."""
-    monkeypatch.setattr(TransformersEngine, "CYCLES_BEFORE_WARNING", 12)
-
-
-def warned(engine: TransformersEngine, runs: int, *, stream: bool = False) -> list[warnings.WarningMessage]:
-    """What runs of 10 ids tell of low acceptance."""
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
-        for _ in range(runs):
-            if stream:
-                assert list(engine.stream(PROMPT, SamplingParams(max_new_tokens=10, ignore_eos=True)))
-            else:
-                complete(engine, PROMPT, max_new_tokens=10)
-    return [warning for warning in seen if warning.category is LowAcceptanceWarning]
-
-
-@pytest.mark.usefixtures("few_cycles")
-@pytest.mark.parametrize("stream", [False, True])
-def test_a_drafter_that_is_hardly_ever_right_is_told_of_once_with_the_usual_causes(stream: bool, target: Target) -> None:
-    text = complete(TransformersEngine(target), PROMPT).token_ids
-    engine = TransformersEngine(target, always_wrong(PROMPT, text))
-    assert not warned(engine, 1, stream=stream), "8 cycles are too few to judge by"
-    (warning,) = warned(engine, 4, stream=stream)
-    for word in ("1.00 tokens per cycle", "another target", "chat template", "taps", "temperature"):
-        assert word in str(warning.message)
-
-
-@pytest.mark.usefixtures("few_cycles")
-def test_a_drafter_whose_numbers_overflow_is_told_of_too(target: Target) -> None:
-    drafter = random_drafter()
-    drafter.norm.weight.fill_(torch.inf)
-    (warning,) = warned(TransformersEngine(target, drafter), 4)
-    assert "non-finite" in str(warning.message)
-
-
-@pytest.mark.usefixtures("few_cycles")
-def test_a_good_drafter_and_plain_decoding_are_not_told_of(target: Target) -> None:
-    text = complete(TransformersEngine(target), PROMPT).token_ids
-    assert not warned(TransformersEngine(target, oracle(PROMPT, text)), 8)
-    assert not warned(TransformersEngine(target), 2)
-    with pytest.warns(UserWarning, match="off"):
-        off = TransformersEngine(target, random_drafter(), block_size=1)
-    assert not warned(off, 2)
-
-
-@pytest.mark.usefixtures("few_cycles")
-def test_a_warning_that_never_comes_is_caught(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TransformersEngine, "_warn_of_low_acceptance", lambda self, stats: None)
-    with pytest.raises(ValueError, match="unpack"):
-        test_a_drafter_that_is_hardly_ever_right_is_told_of_once_with_the_usual_causes(False, target)

@@ -1,6 +1,7 @@
 """At temperatures above 0: the law of what is emitted is the target's own, and seeds mean what they say."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -61,6 +62,24 @@ def test_a_filter_that_leaves_one_id_is_greedy(options: dict[str, float], target
             completion = complete(TransformersEngine(target, drafter), prompt, **({"temperature": 1.0} | options))
             assert completion.token_ids == text
             assert drafter is None or completion.stats.num_drafted > 0
+
+
+@pytest.mark.parametrize("option", [{"min_p": 1.0}, {"top_p": 1e-4}], ids=repr)
+def test_a_filter_that_is_not_applied_is_caught(
+    option: dict[str, float], target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where an engine's verification knows the temperature alone."""
+    law = judge.target_distribution
+    off = {"top_k": 0, "min_p": 0.0, "top_p": 1.0}
+
+    def temperature_alone(logits: Tensor, params: Sequence[SamplingParams], **history: Any) -> Tensor:
+        return law(logits, [replace(each, **off) for each in params], **history)
+
+    monkeypatch.setattr(SamplingParams, "is_greedy", property(lambda self: self.temperature == 0))
+    test_a_filter_that_leaves_one_id_is_greedy(option, target)
+    monkeypatch.setattr(judge, "target_distribution", temperature_alone)
+    with pytest.raises(AssertionError):
+        test_a_filter_that_leaves_one_id_is_greedy(option, target)
 
 
 def no_id_twice_in_a_row(history: Tensor, logits: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Acceptance statistics: counted as verified, cut to what was committed, the same in any grouping."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pytest
 import torch
@@ -39,6 +39,28 @@ def test_no_grouping_changes_the_totals(groups: list[list[int]]) -> None:
     apart = AcceptanceStats.total(recorded(group) for group in groups)
     assert apart == together
     assert AcceptanceStats.total([apart]) == apart
+
+
+def mean_of_means(parts: Iterable[AcceptanceStats]) -> AcceptanceStats:
+    each = list(parts)
+    whole = total(each)
+    whole.num_committed = round(sum(part.mean_acceptance_length for part in each) / max(1, len(each)) * whole.num_cycles)
+    return whole
+
+
+total = AcceptanceStats.total
+
+
+def test_a_mean_of_means_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AcceptanceStats, "total", mean_of_means)
+    with pytest.raises(AssertionError):
+        test_no_grouping_changes_the_totals()
+
+
+def test_a_mean_that_leaves_out_the_targets_own_tokens_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AcceptanceStats, "mean_acceptance_length", property(lambda self: self.num_accepted / self.num_cycles))
+    with pytest.raises(AssertionError):
+        test_accepted_runs_of_3_2_1_0()
 
 
 @given(RUNS)
