@@ -7,15 +7,20 @@ export HF_HUB_OFFLINE := 1
 # Two threads at most: oversubscribed OpenMP crawls.
 export OMP_NUM_THREADS ?= 2
 
-.PHONY: demo test test-core lint tiny-pair clean
+.PHONY: demo test test-core test-gguf lint tiny-pair clean
 
 demo: $(VENV)/.ready
 	$(RUN)/dflash2 generate --compare --dtype float32 $(PROMPTS)
 
-test: lint test-core
+test: lint test-core test-gguf
 
 test-core: $(VENV)/.ready
 	OMP_NUM_THREADS=1 $(RUN)/pytest -n auto --dist worksteal tests/core
+
+# llama.cpp's own converter, to compare with, comes from a registry once; nothing is built.
+test-gguf: $(VENV)/.ready
+	VENV=$(VENV) bash ci/llama_cpp_converter.sh
+	OMP_NUM_THREADS=1 $(RUN)/pytest -n auto --dist worksteal tests/gguf
 
 lint: $(VENV)/.ready
 	$(RUN)/ruff check .

@@ -1,6 +1,6 @@
 """A DFlash drafter as GGUF (architecture `dflash`, as llama.cpp reads it), and back.
 
-export.py        export: the walk from a checkpoint to a file that is there only when whole
+exporting.py     export: the walk from a checkpoint to a file that is there only when whole
 reading.py       read: from a file to DrafterConfig and tensors, dequantised when asked for
 examination.py   examine: what a GGUF is and what is wrong with it, for `dflash2 inspect`
 header.py        keys and tensor places of a GGUF, checked against the file's size
@@ -16,7 +16,7 @@ Needs the PyPI package `gguf` (the extra `gguf`). Imports the core, never an ada
 """
 
 from gguf_export.examination import examine
-from gguf_export.export import Exported, export
+from gguf_export.exporting import Exported, export
 from gguf_export.outtypes import OUTTYPES
 from gguf_export.reading import read
 

@@ -47,10 +47,7 @@ def _unsayable(config: DrafterConfig) -> list[str]:
     if len(set(config.layer_causal)) > 1:
         kinds = ", ".join("causal" if causal else "not causal" for causal in config.layer_causal)
         problems.append(f"its layers differ in causality ({kinds}) and a GGUF has one attention.causal for all of them")
-    windows = {window for window in config.layer_windows if window is not None}
-    if len(windows) > 1:
-        problems.append(f"its layers have windows of {sorted(windows)} and a GGUF has one sliding_window for all that slide")
-    narrow = [window for window in windows if window < config.block_size]
+    narrow = [window for window in config.layer_windows if window is not None and window < config.block_size]
     if narrow and not any(config.layer_causal):
         problems.append(
             f"its window of {narrow[0]} is shorter than its block of {config.block_size} and it is not causal: llama.cpp "

@@ -23,7 +23,7 @@ def test_the_python_in_readme_runs(tmp_path: Path) -> None:
 
 def test_every_option_that_readme_names_exists() -> None:
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    shown = re.findall(r"^ +dflash2 (\w+)(.*)$", README, flags=re.MULTILINE)
+    shown = re.findall(r"^ +dflash2 ([\w-]+)(.*)$", README, flags=re.MULTILINE)
     assert shown
     for name, rest in shown:
         known = {option for parameter in commands[name].params for option in parameter.opts} | {"--help"}

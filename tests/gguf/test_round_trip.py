@@ -124,14 +124,14 @@ def test_a_key_told_wrongly_changes_the_logits(name: str, tmp_path: Path, target
 def test_drafts_are_the_same_sampled_too(tmp_path: Path, target: Path) -> None:
     before = toy_drafter(layer_windows=SLIDING)
     export(saved(before, tmp_path / "drafter"), tmp_path / "d.gguf", tokenizer_from=target, outtype="f32")
+    generator = torch.Generator().manual_seed(7)
+    embedding, taps = torch.randn(37, 16, generator=generator), torch.randn(2, 30, 48, generator=generator)
     proposals = []
     for drafter in (before, loaded(tmp_path / "d.gguf")):
-        generator = torch.Generator().manual_seed(7)
-        embedding = torch.randn(37, 16, generator=generator)
         context = drafter.new_context(2)
         for _ in range(2):
             context.join()
-        context.append(torch.randn(2, 30, 48, generator=generator), [30, 20])
+        context.append(taps, [30, 20])
         proposals.append(
             drafter.propose(
                 context,

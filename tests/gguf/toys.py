@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from gguf import GGUFWriter
 from torch import Tensor
@@ -47,15 +48,20 @@ def loaded(path: Path) -> Drafter:
 
 def toy_tokenizer() -> dict[str, Any]:
     """tokenizer.json of 37 ids as GPT-2 splits texts; the last are special."""
-    special = {"<mask>": MASK, "<eos>": EOS, "<pad>": PAD}
+    special = {"<pad>": PAD, "<eos>": EOS, "<mask>": MASK}
+    plain = ("single_word", "lstrip", "rstrip", "normalized")
     vocabulary = {text: index for index, text in enumerate([*BYTES, BYTES[0] + BYTES[1]])}
     return {
         "version": "1.0",
-        "added_tokens": [{"id": index, "content": text, "special": True, "normalized": False} for text, index in special.items()],
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {"id": index, "content": text, "special": True, **dict.fromkeys(plain, False)} for text, index in special.items()
+        ],
         "normalizer": None,
-        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True},
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
         "post_processor": None,
-        "decoder": {"type": "ByteLevel"},
+        "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
         "model": {"type": "BPE", "vocab": vocabulary, "merges": [[BYTES[0], BYTES[1]]]},
     }
 
@@ -72,7 +78,7 @@ def write_folder(folder: Path, *, tokenizer: dict[str, Any] | None = None, **cha
     } | changes
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer or toy_tokenizer()))
-    special = {"eos_token": "<eos>", "pad_token": {"content": "<pad>"}, "tokenizer_class": "PreTrainedTokenizerFast"}
+    special = {"eos_token": "<eos>", "pad_token": "<pad>", "tokenizer_class": "PreTrainedTokenizerFast"}
     (folder / "tokenizer_config.json").write_text(json.dumps(special))
     return folder
 
@@ -112,8 +118,6 @@ def rewritten(source: Path, path: Path, *, keys: Iterable[Key] = (), without: It
     for name, key in (header.keys | changed).items():
         if name not in (*without, "general.architecture"):
             writer.add_key_value(name, key.value, key.kind, key.item)
-    import numpy as np
-
     kept = {name: place for name, place in header.tensors.items() if name not in set(without)}
     for name, place in kept.items():
         writer.add_tensor_info(name, place.shape, np.dtype(np.float32), place.num_bytes, raw_dtype=place.kind)
@@ -145,5 +149,5 @@ def block_logits(drafter: Drafter, committed: int, seed: int = 0) -> Tensor:
     ids[:, 0] = 3
     positions = torch.arange(committed, committed + L)[None]
     rows = drafter.embed(ids, lambda tokens: embedding[tokens])
-    hidden = drafter.hidden(rows, positions, context.attend(1, torch.tensor([L]), L))
+    hidden = drafter.hidden(rows, positions, context.attend([L]))
     return drafter.logits(hidden, lambda states: states @ head.T)[0, 1:]
