@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from dflash2_core.checkpoint import open_checkpoint
+from dflash2_core.checkpoint import files, open_checkpoint
 from dflash2_core.errors import CheckpointError, Dflash2Error
 
 Weights = dict[str, Tensor]
@@ -227,3 +227,27 @@ def test_a_targets_folder_is_named_for_what_it_is(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps({"architectures": ["Qwen3ForCausalLM"], "hidden_size": 16}))
     with pytest.raises(Dflash2Error, match="config of another model"):
         open_checkpoint(folder)
+
+
+def test_a_shard_path_that_is_followed_is_seen(sharded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_add", lambda folder, name, found: found.files.append(folder / name))
+    with pytest.raises(AssertionError, match="did not match"):
+        test_a_shard_path_that_leaves_the_folder_or_is_no_safetensors_is_refused(sharded, "../model.safetensors")
+
+
+def test_a_link_that_is_followed_anywhere_is_seen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "stays_inside", lambda folder, path: True)
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        test_a_link_that_leads_out_of_the_folder_is_refused(folder, "model.safetensors")
+
+
+def test_a_pickle_that_is_opened_is_seen(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def opened(folder: Path) -> list[str]:
+        for name in files._pickles(folder):
+            pickle.loads((folder / name).read_bytes())
+        return list(problems(folder))
+
+    problems = files._pickle_problems
+    monkeypatch.setattr(files, "_pickle_problems", opened)
+    with pytest.raises(AssertionError):
+        test_a_pickle_is_refused_unopened_with_the_way_to_convert_it(folder, tmp_path, "model.pth")

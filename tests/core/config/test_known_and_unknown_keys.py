@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dflash2_core.config import DrafterConfig, keys, zlab
+from dflash2_core.config import DrafterConfig, keys, limits, zlab
 from dflash2_core.errors import ConfigError
 from tests.core.config.published import FIRST_VERSION, TOY, changed
 
@@ -151,3 +151,21 @@ def test_a_layer_type_nobody_knows_is_named_so_too() -> None:
         DrafterConfig.from_dict(TOY | {"layer_types": ["\x1b" * 10_000] * 2})
     assert str(error.value).isprintable()
     assert len(str(error.value)) < 500
+
+
+@pytest.mark.parametrize(("key", "value"), [("auto_map", {"AutoModel": "modeling.Drafter"}), ("sample_from_anchor", True)])
+def test_a_reader_that_knows_a_key_and_lets_any_value_pass_is_seen(
+    key: str, value: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zlab, "read_inert", lambda reader, prefix: None)
+    monkeypatch.setattr(zlab, "read_bookkeeping", lambda reader, prefix: None)
+    monkeypatch.setattr(zlab, "refuse_unread", lambda reader: None)
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        test_a_key_that_asks_for_what_is_not_done_is_refused_by_name(key, value)
+
+
+def test_a_second_version_that_runs_as_the_first_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mutant takes the version from the keys that are there instead of from what is declared."""
+    monkeypatch.setattr(limits, "_version_problems", lambda config: ())
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        test_the_second_version_never_runs_as_the_first("selector_rank")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dflash2_core.config import DrafterConfig
+from dflash2_core.config import DrafterConfig, limits
 from dflash2_core.errors import ConfigError
 from tests.core.config.published import TOY, changed
 from tests.core.toys import drafter_config
@@ -173,3 +173,32 @@ def test_equal_configs_have_equal_hashes() -> None:
     scaled = DrafterConfig.from_dict(changed(TOY, rope_parameters=YARN))
     assert hash(one) == hash(same)
     assert len({one, same, other, scaled}) == 3
+
+
+LAWS: dict[str, tuple[str, Any]] = {
+    "taps": ("_tap_problems", lambda: test_taps_that_cannot_be_meant_are_refused_with_the_reason([0, 5], "last layer")),
+    "the mask": ("_token_problems", lambda: test_a_mask_token_that_cannot_be_one_is_refused(35, "eos_token_id")),
+    "top-k": (
+        "_token_problems",
+        lambda: test_parts_that_do_not_fit_together_are_refused({"selector_top_k": 38}, "selector_top_k is 38"),
+    ),
+    "groups": (
+        "_shape_problems",
+        lambda: test_parts_that_do_not_fit_together_are_refused({"conv_group_size": 5}, "conv_group_size 5"),
+    ),
+}
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_a_law_that_nobody_keeps_is_seen(law: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, check = LAWS[law]
+    monkeypatch.setattr(limits, name, lambda config: ())
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        check()
+
+
+def test_sizes_without_a_ceiling_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SIZES", {name: (low, 2**62) for name, (low, _) in limits.SIZES.items()})
+    monkeypatch.setattr(limits, "MAX_PARAMETERS", 2**124)
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        test_absurd_sizes_are_refused_without_memory({"vocab_size": 10**12})

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from dflash2_core.config import DrafterConfig
+from dflash2_core.config.reading import Parse, Reader
 from dflash2_core.errors import ConfigError
 from tests.core.config.published import OWN_KEYS, TOY, changed
 
@@ -105,3 +106,34 @@ def test_every_problem_is_named_at_once() -> None:
     with pytest.raises(ConfigError) as error:
         DrafterConfig.from_dict(mapping)
     assert all(name in str(error.value) for name in ("block_size", "mask_token_id", "head_dim", "surprise"))
+
+
+def test_a_reader_that_takes_the_first_place_without_asking_the_other_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    value = Reader.value
+
+    def first(self: Reader, parse: Parse[Any], *paths: str) -> Any:
+        stated = [path for path in paths if self.raw(path) is not None]
+        return value(self, parse, *stated[:1])
+
+    monkeypatch.setattr(Reader, "value", first)
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        test_two_places_that_disagree_are_an_error_that_names_both("block_size")
+
+
+@pytest.mark.parametrize("key", OWN_KEYS)
+def test_a_constant_that_stands_in_for_a_missing_key_is_seen(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """T-TAPCOUNT among them: three taps are what `fc` has room for."""
+    read = {name: getattr(Reader, name) for name in ("need", "value")}
+
+    def standing_in(name: str) -> Any:
+        def reading(self: Reader, parse: Parse[Any], *paths: str) -> Any:
+            if paths == (f"dflash_config.{key}", key) and not any(self.raw(path) is not None for path in paths):
+                return parse(OTHER[key])
+            return read[name](self, parse, *paths)
+
+        return reading
+
+    for name in read:
+        monkeypatch.setattr(Reader, name, standing_in(name))
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        test_a_missing_key_is_an_error_that_names_it(key)

@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 import pytest
 import torch
 from hypothesis import given
@@ -63,3 +65,45 @@ def test_a_block_shorter_than_the_kernel_is_the_start_of_a_longer_one(length: in
     x, base, delta = kernels(1, 8, 5, 2, 2)
     whole = grouped_dynamic_conv(x, base, delta)
     torch.testing.assert_close(grouped_dynamic_conv(x[:, :length], base, delta[:, :length]), whole[:, :length])
+
+
+Convolved = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def with_taps_from(before: Callable[[torch.Tensor, int], torch.Tensor]) -> Convolved:
+    """The convolution, with row t - tau found by `before`."""
+
+    def convolved(x: torch.Tensor, base: torch.Tensor, delta: torch.Tensor) -> torch.Tensor:
+        g = base.shape[-1] // delta.shape[-1]
+        kernel = base + delta.repeat_interleave(g, dim=-1)  # [B, L, taps, H]
+        return sum(kernel[:, :, tau] * before(x, tau) for tau in range(len(base)))  # type: ignore[return-value]
+
+    return convolved
+
+
+def zeros_before(x: torch.Tensor, tau: int) -> torch.Tensor:
+    return torch.nn.functional.pad(x, (0, 0, tau, 0))[:, : x.shape[1]]
+
+
+def round_the_edge(x: torch.Tensor, tau: int) -> torch.Tensor:
+    return x.roll(tau, dims=1)
+
+
+def from_the_block_before(x: torch.Tensor, tau: int) -> torch.Tensor:
+    return x.flatten(0, 1).roll(tau, dims=0).view_as(x)
+
+
+def the_rows_after(x: torch.Tensor, tau: int) -> torch.Tensor:
+    return zeros_before(x.flip(1), tau).flip(1)
+
+
+@pytest.mark.parametrize("fault", [round_the_edge, from_the_block_before, the_rows_after])
+def test_rows_from_over_the_edge_of_the_block_are_seen(
+    fault: Callable[[torch.Tensor, int], torch.Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "grouped_dynamic_conv", with_taps_from(zeros_before))
+    test_a_one_hot_row_reaches_only_the_rows_within_the_kernel_after_it()
+    test_a_block_shorter_than_the_kernel_is_the_start_of_a_longer_one(3)
+    monkeypatch.setitem(globals(), "grouped_dynamic_conv", with_taps_from(fault))
+    with pytest.raises(AssertionError):
+        test_it_equals_the_formula_for_any_block_length_and_kernel()

@@ -1,3 +1,6 @@
+from collections.abc import Callable
+
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -132,3 +135,62 @@ def test_a_nan_or_an_infinity_among_the_logits_shows_in_the_unary_scores() -> No
         logits = torch.randn(1, 1, V)
         logits[0, 0, 20] = value
         assert not best_candidates(logits, 5)[0].isfinite().all()
+
+
+Walked = tuple[torch.Tensor, torch.Tensor]
+
+
+def without_the_last_rank(gate: torch.Tensor, **rest: torch.Tensor) -> Walked:
+    gate = gate.clone()
+    gate[..., -1] = 0
+    return honest_walk(gate=gate, **rest)
+
+
+def without_the_last_candidate(unary: torch.Tensor, **rest: torch.Tensor) -> Walked:
+    unary = unary.clone()
+    unary[..., -1] = -1e9
+    return honest_walk(unary=unary, **rest)
+
+
+def from_no_anchor(anchors: torch.Tensor, **rest: torch.Tensor) -> Walked:
+    return honest_walk(anchors=torch.zeros_like(anchors), **rest)
+
+
+def each_slot_alone(successor: torch.Tensor, **rest: torch.Tensor) -> Walked:
+    """DFlash 1: the selector is loaded and changes nothing."""
+    return honest_walk(successor=torch.zeros_like(successor), **rest)
+
+
+honest_walk = walk
+WALK_CHECKS = [
+    (without_the_last_rank, test_every_rank_and_every_candidate_can_decide_the_path),
+    (without_the_last_candidate, test_every_rank_and_every_candidate_can_decide_the_path),
+    (from_no_anchor, test_the_first_step_is_conditioned_on_the_anchor),
+    (each_slot_alone, test_the_first_step_is_conditioned_on_the_anchor),
+    (each_slot_alone, test_a_sampled_row_reports_the_q_of_the_path_it_walked),
+    (from_no_anchor, test_a_sampled_row_reports_the_q_of_the_path_it_walked),
+    (without_the_last_rank, test_the_greedy_walk_equals_brute_force),
+]
+
+
+@pytest.mark.parametrize(("fault", "check"), WALK_CHECKS, ids=lambda value: value.__name__)
+def test_a_walk_that_leaves_something_out_is_seen(
+    fault: Callable[..., Walked], check: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "walk", fault)
+    with pytest.raises(AssertionError):
+        check()
+
+
+def highest_of_the_tied(logits: torch.Tensor, k: int) -> Walked:
+    unary, candidates = honest_candidates(logits.flip(-1), k)
+    return unary, logits.shape[-1] - 1 - candidates
+
+
+honest_candidates = best_candidates
+
+
+def test_candidates_with_ties_to_the_highest_id_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "best_candidates", highest_of_the_tied)
+    with pytest.raises(AssertionError):
+        test_candidates_are_the_best_with_ties_to_the_lowest_id_at_the_edge_too()
