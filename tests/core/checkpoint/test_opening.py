@@ -75,6 +75,15 @@ def test_a_missing_tensor_is_named(folder: Path, weights: Weights, name: str) ->
         open_checkpoint(store(folder, weights))
 
 
+def test_a_loader_that_lets_a_tensor_be_missing_is_seen(
+    folder: Path, weights: Weights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "tensor_shapes", lambda config: {})
+    monkeypatch.setattr(reading, "optional_tensor_shapes", lambda config: tensor_shapes(config))
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        test_a_missing_tensor_is_named(folder, weights, CODEBOOKS[1])
+
+
 SURPLUS = {
     "layers.2.mlp.up_proj.weight": "the config has no place for it",
     "layers.0.self_attn.q_proj.bias": "no biases",
@@ -140,6 +149,12 @@ def test_weights_that_are_no_floats_are_refused(folder: Path, weights: Weights, 
     name = "layers.0.self_attn.q_proj.weight"
     with pytest.raises(CheckpointError, match=f"{name} is stored as .*quantised weights are not read"):
         open_checkpoint(store(folder, weights | {name: weights[name].to(dtype)}))
+
+
+def test_packed_weights_taken_for_numbers_are_seen(folder: Path, weights: Weights, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(reading.DTYPES, "I8", torch.int8)
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        test_weights_that_are_no_floats_are_refused(folder, weights, torch.int8)
 
 
 def test_no_weight_is_read_before_all_is_known_to_fit(folder: Path, weights: Weights, monkeypatch: pytest.MonkeyPatch) -> None:

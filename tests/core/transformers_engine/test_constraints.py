@@ -102,7 +102,9 @@ def test_a_constraint_that_begins_after_thinking_leaves_the_thoughts_alone(targe
     assert len(text) > 8
     assert not is_legal(Dfa(), thoughts) or at < 4, "thoughts that happen to be legal show nothing"
     for drafter in (oracle(PROMPT, plain.token_ids, **FITS), random_drafter(seed=1, **FITS)):
-        assert write(target, drafter, params).token_ids == plain.token_ids
+        completion = write(target, drafter, params)
+        assert completion.token_ids == plain.token_ids
+        assert completion.stats.num_drafted > 0
 
 
 def test_each_of_n_completions_and_each_row_of_a_batch_has_a_processor_of_its_own(target: Target) -> None:

@@ -184,6 +184,7 @@ def test_each_row_of_a_batch_is_what_it_is_alone(rows: int, hybrid: Target) -> N
     alone = TransformersEngine(hybrid, drafter).generate(prompts, params)
     engine = TransformersEngine(hybrid, drafter, max_batch_size=rows, prefill_chunk=4)
     assert [c.token_ids for c in engine.generate(prompts, params)] == [c.token_ids for c in alone]
+    assert sum(c.stats.num_drafted for c in alone) > 100
 
 
 def assert_a_first_pass_is_taken_back(target: Target) -> None:
