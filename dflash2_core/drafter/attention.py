@@ -5,6 +5,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from dflash2_core.config import DrafterConfig
 from dflash2_core.drafter.rotary import Rotation, rotate
@@ -27,8 +28,8 @@ class DrafterAttention(nn.Module):
 
     def __init__(self, config: DrafterConfig) -> None:
         super().__init__()
-        self.head_dim = config.head_dim
         H, d = config.hidden_size, config.head_dim
+        self.head_dim, self.heads, self.kv_heads = d, config.num_attention_heads, config.num_key_value_heads
         self.q_proj = nn.Linear(H, config.num_attention_heads * d, bias=False)
         self.k_proj = nn.Linear(H, config.num_key_value_heads * d, bias=False)
         self.v_proj = nn.Linear(H, config.num_key_value_heads * d, bias=False)
@@ -36,39 +37,22 @@ class DrafterAttention(nn.Module):
         self.q_norm = nn.RMSNorm(d, eps=config.rms_norm_eps)
         self.k_norm = nn.RMSNorm(d, eps=config.rms_norm_eps)
 
-    def heads(self, x: Tensor) -> Tensor:
-        """[R, T, heads * d] -> [R, T, heads, d]"""
-        return x.view(*x.shape[:-1], x.shape[-1] // self.head_dim, self.head_dim)
-
-    def keys_values(self, x: Tensor, rotation: Rotation) -> tuple[Tensor, Tensor]:
-        """x [R, T, H], the context's features or the block's rows -> k, v [R, kv_heads, T, d]"""
-        k = self.k_norm(self.heads(self.k_proj(x))).transpose(1, 2)
-        return rotate(k, rotation), self.heads(self.v_proj(x)).transpose(1, 2)
+    def keys_values(self, features: Tensor, rotation: Rotation) -> tuple[Tensor, Tensor]:
+        """The context's features [R, T, H] -> k, v [R, kv_heads, T, d]"""
+        k = self.k_norm(self._heads(self.k_proj(features))).transpose(1, 2)
+        return rotate(k, rotation), self._heads(self.v_proj(features)).transpose(1, 2)
 
     def forward(self, x: Tensor, rotation: Rotation, layer: int, attend: Attend) -> Tensor:
         """x [R, L, H], a block's normed and convolved rows -> [R, L, H]"""
-        q = rotate(self.q_norm(self.heads(self.q_proj(x))).transpose(1, 2), rotation)
-        k, v = self.keys_values(x, rotation)
+        # Norm and rotation of q and k are many small steps: both take them together.
+        qk = self._heads(torch.cat((self.q_proj(x), self.k_proj(x)), dim=-1))
+        scale = torch.cat((self.q_norm.weight.expand(self.heads, -1), self.k_norm.weight.expand(self.kv_heads, -1)))
+        qk = F.rms_norm(qk, (self.head_dim,), eps=self.q_norm.eps) * scale
+        q, k = torch.split(rotate(qk.transpose(1, 2), rotation), [self.heads, self.kv_heads], dim=1)
+        v = self._heads(self.v_proj(x)).transpose(1, 2)
         o: Tensor = self.o_proj(attend(layer, q, k, v).transpose(1, 2).flatten(-2))
         return o
 
-
-def visible_in_block(length: int, window: int | None, causal: bool, device: torch.device | None = None) -> Tensor:
-    """Which rows of a block see which: [query L, key L] bool, for a block of L rows."""
-    rows = torch.arange(length, device=device)
-    ahead = rows - rows[:, None]  # key minus query
-    if causal:
-        return (ahead <= 0) if window is None else (ahead <= 0) & (-ahead < window)
-    return torch.ones_like(ahead, dtype=torch.bool) if window is None else ahead.abs() < window
-
-
-def visible_in_context(positions: Tensor, queries: Tensor, window: int | None) -> Tensor:
-    """Which context slots a block's rows see: [R, query L, slot S] bool.
-
-    positions  [R, S] int64, the absolute position that a slot holds; negative: it holds nothing
-    queries    [R, L] int64, the absolute positions of the block's rows, all past every context position
-    """
-    holds = (positions >= 0)[:, None, :]
-    if window is None:
-        return holds.expand(-1, queries.shape[1], -1)
-    return holds & (queries[:, :, None] - positions[:, None, :] < window)
+    def _heads(self, x: Tensor) -> Tensor:
+        """[R, T, heads * d] -> [R, T, heads, d]"""
+        return x.view(*x.shape[:-1], -1, self.head_dim)

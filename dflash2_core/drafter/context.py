@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dflash2_core.drafter.attention import Attend, visible_in_block, visible_in_context
+from dflash2_core.drafter.attention import Attend
+from dflash2_core.drafter.masks import Masks
 
 if TYPE_CHECKING:
     from dflash2_core.drafter.model import Drafter
@@ -40,6 +41,7 @@ class DrafterContext:
     def __init__(self, drafter: "Drafter", max_rows: int = 1) -> None:
         self._drafter = drafter
         self._config = drafter.config
+        self._masks = Masks(drafter.config, drafter.fc.weight.dtype, drafter.fc.weight.device)
         self.max_rows = max_rows
         self.lengths: list[int] = []
         self.healthy: list[bool] = []
@@ -117,47 +119,24 @@ class DrafterContext:
         for row, count in zip(rows, counts, strict=True):
             self.lengths[row] += count
 
-    def attend(self, rows: int, block_lengths: Tensor, block: int) -> Attend:
+    def attend(self, block_lengths: Sequence[int]) -> Attend:
         """The attention of one draft: block queries over their row's context and their own block.
 
-        rows           the first rows of the context take part
-        block_lengths  [rows] int64, the rows of each block that are real, anchor included
-        block          rows of the padded block, L
+        block_lengths  of the context's first rows: the rows of each block that are real, anchor included; the longest is L
         """
-        config = self._config
-        device = block_lengths.device
-        lengths = torch.tensor(self.lengths[:rows], device=device)
-        used = min(max(self.lengths[:rows]), self.capacity)
-        slots = torch.arange(used, device=device)
-        positions = lengths[:, None] - 1 - (lengths[:, None] - 1 - slots) % self.capacity  # [rows, used]
-        queries = lengths[:, None] + torch.arange(block, device=device)
-        real = (torch.arange(block, device=device) < block_lengths[:, None])[:, None, :]
-        itself = torch.eye(block, dtype=torch.bool, device=device)  # padding rows see themselves: no empty softmax
-        groups = config.num_attention_heads // config.num_key_value_heads
-
-        def mask(window: int | None, causal: bool) -> Tensor:
-            own = visible_in_block(block, window, causal, device) & real | itself
-            seen = torch.cat((own, visible_in_context(positions, queries, window)), dim=-1)
-            bias = torch.zeros(seen.shape, dtype=self._keys[0].dtype, device=device).masked_fill_(~seen, -torch.inf)
-            return bias.repeat(1, groups, 1)[:, None]  # [rows, 1, groups * L, L + used]
-
-        kinds = list(zip(config.layer_windows, config.layer_causal, strict=True))
-        masks = {kind: mask(*kind) for kind in set(kinds)}
-        start, anchor_slot = config.block_size - block, config.block_size
+        rows, block = len(block_lengths), max(block_lengths)
+        lengths = self.lengths[:rows]
+        masks = self._masks.of_layers(lengths, self.capacity, block_lengths)
+        start = self._config.block_size - block
+        end = self._config.block_size + min(max(lengths), self.capacity)
 
         def attention(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            keys, values = self._keys[layer][:rows], self._values[layer][:rows]
-            keys[:, :, start:anchor_slot] = k
-            values[:, :, start:anchor_slot] = v
+            keys, values = (buffers[layer][:rows, :, start:end] for buffers in (self._keys, self._values))
+            keys[:, :, :block] = k
+            values[:, :, :block] = v
             # The heads of a group share their keys: asked as one longer query, no key is repeated in memory.
-            grouped = q.reshape(rows, k.shape[1], groups * block, q.shape[-1])
-            o = F.scaled_dot_product_attention(
-                grouped,
-                keys[:, :, start : anchor_slot + used],
-                values[:, :, start : anchor_slot + used],
-                attn_mask=masks[kinds[layer]],
-            )
-            return o.reshape(q.shape)
+            grouped = q.reshape(rows, k.shape[1], -1, q.shape[-1])
+            return F.scaled_dot_product_attention(grouped, keys, values, attn_mask=masks[layer]).reshape(q.shape)
 
         return attention
 

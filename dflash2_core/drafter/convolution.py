@@ -1,5 +1,7 @@
 """The grouped dynamic convolution around both sublayers of a DFlash 2 layer (reference, section 4)."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -16,14 +18,21 @@ def grouped_dynamic_conv(x: Tensor, base: Tensor, delta: Tensor) -> Tensor:
     delta  [B, L, taps, H / g] float, one value a group of g channels
     Returns [B, L, H]. Any L >= 1 and taps >= 1, L < taps included.
     """
-    B, L, H = x.shape
-    taps, groups = delta.shape[-2:]
-    kernel = base.view(taps, groups, H // groups) + delta.unsqueeze(-1)  # [B, L, taps, groups, g]
-    rows = x.view(B, L, groups, H // groups)
-    y = kernel[:, :, 0] * rows
-    for tau in range(1, min(taps, L)):
-        y[:, tau:] += kernel[:, tau:, tau] * rows[:, :-tau]
-    return y.view(B, L, H)
+    return _convolve(x, _kernels(base, delta))
+
+
+def _kernels(base: Tensor, delta: Tensor) -> Sequence[Tensor]:
+    """base [N, H] and delta [B, L, N, H / g] -> N kernels [B, L, H]."""
+    kernels = base.view(len(base), delta.shape[-1], -1) + delta[..., None]
+    return torch.unbind(kernels.flatten(-2), dim=2)
+
+
+def _convolve(x: Tensor, kernels: Sequence[Tensor]) -> Tensor:
+    """x [B, L, H] and a kernel [B, L, H] for each tap -> [B, L, H]"""
+    y = kernels[0] * x
+    for tau, kernel in enumerate(kernels[1 : x.shape[1]], 1):
+        y[:, tau:].addcmul_(kernel[:, tau:], x[:, :-tau])
+    return y
 
 
 class GroupedDynamicConv(nn.Module):
@@ -41,11 +50,12 @@ class GroupedDynamicConv(nn.Module):
         nn.init.ones_(self.base_kernel[:, 0])
         nn.init.zeros_(self.kernel_projection.weight)
 
-    def before(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """u [B, L, H] -> (u' [B, L, H] for the sublayer, delta [B, L, taps, H / g] for `after`)."""
-        delta = self.kernel_projection(u).unflatten(-1, (2, self.kernel_size, self.groups))
-        return grouped_dynamic_conv(u, self.base_kernel[0], delta[..., 0, :, :]), delta[..., 1, :, :]
+    def before(self, u: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
+        """u [B, L, H] -> (u' [B, L, H] for the sublayer, the kernels [B, L, H] a tap that `after` takes)."""
+        delta = self.kernel_projection(u).view(*u.shape[:-1], -1, self.groups)
+        kernels = _kernels(self.base_kernel.flatten(0, 1), delta)
+        return _convolve(u, kernels[: self.kernel_size]), kernels[self.kernel_size :]
 
-    def after(self, o: Tensor, delta: Tensor) -> Tensor:
+    def after(self, o: Tensor, kernels: Sequence[Tensor]) -> Tensor:
         """The sublayer's output o [B, L, H] -> o' [B, L, H]."""
-        return grouped_dynamic_conv(o, self.base_kernel[1], delta)
+        return _convolve(o, kernels)

@@ -53,15 +53,15 @@ class DrafterLayer(nn.Module):
         if self.attention_conv is None:
             o: Tensor = self.self_attn(u, rotation, self.index, attend)
             return o
-        u, delta = self.attention_conv.before(u)
-        return self.attention_conv.after(self.self_attn(u, rotation, self.index, attend), delta)
+        u, kernels = self.attention_conv.before(u)
+        return self.attention_conv.after(self.self_attn(u, rotation, self.index, attend), kernels)
 
     def _mlp(self, u: Tensor) -> Tensor:
         if self.mlp_conv is None:
             o: Tensor = self.mlp(u)
             return o
-        u, delta = self.mlp_conv.before(u)
-        return self.mlp_conv.after(self.mlp(u), delta)
+        u, kernels = self.mlp_conv.before(u)
+        return self.mlp_conv.after(self.mlp(u), kernels)
 
 
 def _convolution(config: DrafterConfig) -> GroupedDynamicConv | None:

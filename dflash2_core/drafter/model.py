@@ -113,25 +113,26 @@ class Drafter(nn.Module):
         context's.
         """
         asked = lengths.tolist() if isinstance(lengths, Tensor) else list(lengths)
-        L, B, device = max(asked, default=0), len(asked), anchors.device
-        if not 0 <= min(asked, default=0) <= L <= self.config.num_drafts:
+        B, device = len(asked), anchors.device
+        if not 0 <= min(asked, default=0) <= max(asked, default=0) <= self.config.num_drafts:
             raise ValueError(
                 f"drafts asked per row: {asked}; a block of {self.config.block_size} holds 0 to {self.config.num_drafts}"
             )
         if context.active < B:
             raise ValueError(f"drafts asked for {B} rows, but {context.active} rows of the context are in use")
         healthy = [n if ok else 0 for n, ok in zip(asked, context.healthy[:B], strict=True)]
-        wanted = torch.tensor(healthy, dtype=torch.int64, device=device)
-        if not any(healthy):
-            return Proposal(tokens=anchors.new_zeros(B, L), lengths=wanted)
+        wanted, L = torch.tensor(healthy, dtype=torch.int64, device=device), max(healthy, default=0)
+        if L == 0:
+            return Proposal(tokens=anchors.new_zeros(B, 0), lengths=wanted)
         ids = anchors.new_full((B, L + 1), self.config.mask_token_id)
         ids[:, 0] = anchors
         known = torch.tensor(context.lengths[:B])[:, None] + torch.arange(L + 1)  # on the CPU, where draws are cheapest
         positions = known.to(device, non_blocking=True)
-        attend = context.attend(B, wanted + 1, L + 1)
-        hidden = self.hidden(self.embed(ids, embed), positions, attend)[:, 1:]
+        attend = context.attend([n + 1 for n in healthy])
+        hidden = self.hidden(self.embed(ids, embed), positions, attend)
         uniforms = None if streams is None else streams.uniform(known[:, 1:], "draft").to(device, non_blocking=True)
-        return self._choose(hidden, self.logits(hidden, head), anchors, wanted, temperature, uniforms)
+        # The anchor's row goes through the head for nothing: a block cut by a row would be copied first.
+        return self._choose(hidden[:, 1:], self.logits(hidden, head)[:, 1:], anchors, wanted, temperature, uniforms)
 
     def _choose(
         self,
@@ -142,22 +143,21 @@ class Drafter(nn.Module):
         temperature: Tensor,
         uniforms: Tensor | None,
     ) -> Proposal:
-        # A NaN or an infinity among a row's logits is among its best: the K best tell of all V.
-        if self.candidate_selector is not None:
-            tokens, unary, candidates, probs = self.candidate_selector(hidden, logits, anchors, temperature, uniforms)
-            finite = unary.isfinite().all(-1) & probs.isfinite().all(-1)
-        else:
-            candidates = None
+        # A NaN or an infinity among a row's logits is among its best, so the K best tell of all V; and it shows in any sum.
+        candidates = None
+        if self.candidate_selector is None:
             tokens, probs = _each_slot_alone(logits, temperature, uniforms)
-            finite = logits.amax(-1).isfinite()
-        finite &= hidden.isfinite().all(-1)
+            scores = logits.amax(-1)
+        else:
+            tokens, candidates, probs, scores = self.candidate_selector(hidden, logits, anchors, temperature, uniforms)
+        finite = (scores + hidden.sum(-1, dtype=torch.promote_types(hidden.dtype, torch.float32))).isfinite()
         asked = torch.arange(tokens.shape[1], device=lengths.device) < lengths[:, None]
         finite = (finite | ~asked).all(-1)
         return Proposal(
             tokens=tokens,
             lengths=torch.where(finite, lengths, 0),
             candidates=candidates,
-            probs=None if uniforms is None else probs,
+            probs=probs,
         )
 
 

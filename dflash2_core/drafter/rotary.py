@@ -17,7 +17,8 @@ def rotate(x: Tensor, rotation: Rotation) -> Tensor:
     """x [R, heads, L, head_dim] -> the same, rotated; channel i is paired with channel i + head_dim / 2."""
     cos, sin = rotation
     first, second = x.chunk(2, dim=-1)
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+    turned = (first * cos).addcmul_(second, sin, value=-1), (second * cos).addcmul_(first, sin)
+    return torch.cat(turned, dim=-1)
 
 
 def inverse_frequencies(head_dim: int, rope: Mapping[str, Any], max_positions: int) -> tuple[Tensor, float]:
@@ -101,4 +102,7 @@ class RotaryEmbedding(nn.Module):
     def forward(self, positions: Tensor, dtype: torch.dtype) -> Rotation:
         """positions [R, L] int64 -> cos and sin [R, 1, L, head_dim / 2] in `dtype`."""
         angles = positions[:, None, :, None] * self.frequencies
-        return (angles.cos() * self.scale).to(dtype), (angles.sin() * self.scale).to(dtype)
+        cos, sin = angles.cos(), angles.sin()
+        if self.scale != 1.0:
+            cos, sin = cos * self.scale, sin * self.scale
+        return cos.to(dtype), sin.to(dtype)

@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from dflash2_core.config import DrafterConfig
 from dflash2_core.sampling import draw
@@ -55,20 +56,34 @@ def walk(
     Returns tokens [B, L] int64 and probs [B, L, K] (float32, or float64 for float64 input): q along the walked path,
     one-hot where the row took the argmax, NaN where the scores on the path were not finite.
     """
-    S = transition_scores(unary, candidates, gate, predecessor, successor, anchors)
-    top = S.amax(-1)  # [B, L, a]: NaN or infinite if any of the scores after a is
+    tokens, q, scores = choose_path(
+        transition_scores(unary, candidates, gate, predecessor, successor, anchors), candidates, temperature, uniforms
+    )
+    q = _one_hot(candidates, tokens, scores.dtype) if q is None else q
+    return tokens, q.masked_fill(~scores.isfinite()[..., None], torch.nan)
+
+
+def choose_path(
+    S: Tensor, candidates: Tensor, temperature: Tensor, uniforms: Tensor | None
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """The walk over transition scores S [B, L, K, K]; the other arguments are those of `walk`.
+
+    Returns tokens [B, L], q [B, L, K] along the path, None where all rows took the argmax, and of each step the best score
+    after the token before it [B, L]: NaN or infinite if any score there is.
+    """
+    top = S.amax(-1)
     best = _best_lowest_id(S, top, candidates)  # [B, L, a]: the choice b after each possible predecessor a
     if uniforms is None:
-        path = follow(best)
-        q = _one_hot(path, S)
-    else:
-        T = temperature.to(S.dtype).view(-1, 1, 1, 1)
-        greedy = T <= 0
-        q_after = ((S - top[..., None]) / T.masked_fill(greedy, 1.0)).softmax(-1)
-        drawn = draw(q_after, uniforms[:, :, None].expand(top.shape)).clamp(min=0)
-        path = follow(torch.where(greedy[..., 0], best, drawn))
-        q = torch.where(greedy[..., 0], _one_hot(path, S), _along(q_after, path))
-    return _pick(candidates, path), q.masked_fill(~_along(top[..., None], path).isfinite(), torch.nan)
+        path, before = follow(best)
+        return _pick(candidates, path), None, _pick(top, before)
+    T = temperature.to(S.dtype).view(-1, 1, 1, 1)
+    greedy = T <= 0
+    q_after = ((S - top[..., None]) / T.masked_fill(greedy, 1.0)).softmax(-1)
+    drawn = draw(q_after, uniforms[:, :, None].expand(top.shape)).clamp(min=0)
+    path, before = follow(torch.where(greedy[..., 0], best, drawn))
+    tokens = _pick(candidates, path)
+    q = q_after.gather(2, before[:, :, None, None].expand(-1, -1, 1, q_after.shape[-1]))[:, :, 0]
+    return tokens, torch.where(greedy[..., 0], _one_hot(candidates, tokens, q.dtype), q), _pick(top, before)
 
 
 def transition_scores(
@@ -80,25 +95,20 @@ def transition_scores(
     """
     dtype = torch.promote_types(unary.dtype, torch.float32)
     before = torch.cat((anchors[:, None, None].expand_as(candidates[:, :1]), candidates[:, :-1]), dim=1)
-    A = predecessor[before].to(dtype) * gate[:, :, None].to(dtype)  # [B, L, K, r]
-    B = successor[candidates].to(dtype)
+    A = F.embedding(before, predecessor).to(dtype) * gate[:, :, None].to(dtype)  # [B, L, K, r]
+    B = F.embedding(candidates, successor).to(dtype)
     return unary[:, :, None].to(dtype) + A @ B.mT
 
 
-def follow(choice: Tensor) -> Tensor:
-    """choice [B, L, K], the index chosen after each possible predecessor -> the path's indices [B, L] int64."""
-    index = choice[:, 0, :1]
-    path = [index]
-    for t in range(1, choice.shape[1]):
-        index = choice[:, t].gather(1, index)
-        path.append(index)
-    return torch.cat(path, dim=1)
-
-
-def _along(after: Tensor, path: Tensor) -> Tensor:
-    """after [B, L, a, W], something known for each possible predecessor a -> [B, L, W], for those on the path."""
-    before = torch.cat((torch.zeros_like(path[:, :1]), path[:, :-1]), dim=1)
-    return after.gather(2, before[:, :, None, None].expand(-1, -1, 1, after.shape[-1]))[:, :, 0]
+def follow(choice: Tensor) -> tuple[Tensor, Tensor]:
+    """choice [B, L, K], the index chosen after each possible predecessor -> the indices of the path, and of what they follow,
+    [B, L] int64 both."""
+    steps = choice.unbind(1)
+    before = [torch.zeros_like(steps[0][:, :1])]
+    for step in steps:
+        before.append(step.gather(1, before[-1]))
+    indices = torch.cat(before, dim=1)
+    return indices[:, 1:], indices[:, :-1]
 
 
 def _best_lowest_id(S: Tensor, top: Tensor, candidates: Tensor) -> Tensor:
@@ -108,12 +118,13 @@ def _best_lowest_id(S: Tensor, top: Tensor, candidates: Tensor) -> Tensor:
     return ids.masked_fill(~best, torch.iinfo(torch.int64).max).argmin(-1)
 
 
-def _pick(candidates: Tensor, path: Tensor) -> Tensor:
-    return candidates.gather(2, path[:, :, None])[:, :, 0]
+def _pick(of_each: Tensor, index: Tensor) -> Tensor:
+    """of_each [B, L, K], index [B, L] -> [B, L]"""
+    return of_each.gather(2, index[:, :, None]).squeeze(2)
 
 
-def _one_hot(path: Tensor, like: Tensor) -> Tensor:
-    return torch.zeros_like(like[:, :, 0]).scatter_(2, path[:, :, None], 1.0)
+def _one_hot(candidates: Tensor, tokens: Tensor, dtype: torch.dtype) -> Tensor:
+    return (candidates == tokens[..., None]).to(dtype)
 
 
 class CandidateSelector(nn.Module):
@@ -130,17 +141,11 @@ class CandidateSelector(nn.Module):
 
     def forward(
         self, hidden: Tensor, logits: Tensor, anchors: Tensor, temperature: Tensor, uniforms: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """hidden [B, L, H], logits [B, L, V] -> tokens [B, L], unary, candidates and probs [B, L, K]"""
+    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+        """hidden [B, L, H], logits [B, L, V] -> tokens [B, L], candidates [B, L, K], q [B, L, K] or None (every row took the
+        argmax), and a sum of scores [B, L] that is finite only if all of them are."""
         unary, candidates = best_candidates(logits, self.top_k)
-        tokens, probs = walk(
-            unary,
-            candidates,
-            self.hidden_projection(hidden),
-            self.predecessor_codebook,
-            self.successor_codebook,
-            anchors,
-            temperature=temperature,
-            uniforms=uniforms,
-        )
-        return tokens, unary, candidates, probs
+        gate = self.hidden_projection(hidden)
+        S = transition_scores(unary, candidates, gate, self.predecessor_codebook, self.successor_codebook, anchors)
+        tokens, q, scores = choose_path(S, candidates, temperature, uniforms)
+        return tokens, candidates, q, scores + unary.sum(-1, dtype=scores.dtype)

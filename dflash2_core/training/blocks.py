@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dflash2_core.config import DrafterConfig
-from dflash2_core.drafter.attention import Attend, visible_in_block, visible_in_context
+from dflash2_core.drafter.attention import Attend
+from dflash2_core.drafter.masks import visible_in_block, visible_in_context
 from dflash2_core.training.documents import Batch
 
 

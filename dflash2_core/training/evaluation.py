@@ -88,7 +88,7 @@ def _draft(drafter: Drafter, target: Target, taps: Tensor, blocks: Blocks) -> tu
         candidates = best_candidates(logits, min(RECALL_WITHOUT_SELECTOR, logits.shape[-1]))[1]
         return candidates[..., 0], candidates
     greedy = torch.zeros(len(hidden), device=hidden.device)
-    drafts, _, candidates, _ = drafter.candidate_selector(hidden, logits, blocks.ids[:, 0], greedy, None)
+    drafts, candidates, _, _ = drafter.candidate_selector(hidden, logits, blocks.ids[:, 0], greedy, None)
     return drafts, candidates
 
 

@@ -47,7 +47,7 @@ class Borrowed:
         seen = []
 
         def head(hidden: Tensor) -> Tensor:
-            seen.append(hidden)
+            seen.append(hidden[:, 1:])  # the anchor's row is not read
             return spoil(hidden @ self.head.T)
 
         proposal = drafter.propose(

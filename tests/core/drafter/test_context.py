@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dflash2_core import Drafter
-from dflash2_core.drafter import DrafterContext, context, layer
+from dflash2_core.drafter import DrafterContext, layer, masks
 from tests.core.drafter.conftest import Borrowed, Draft, borrowed
 from tests.core.toys import random_drafter
 
@@ -88,7 +88,7 @@ def test_a_short_block_that_sees_its_padding_is_caught(target: Borrowed, monkeyp
     monkeypatch.setattr(
         DrafterContext,
         "attend",
-        lambda self, rows, block_lengths, block: attend(self, rows, torch.full_like(block_lengths, block), block),
+        lambda self, block_lengths: attend(self, [max(block_lengths)] * len(block_lengths)),
     )
     with pytest.raises(AssertionError):
         assert_rows_draft_as_alone(drafter, target, [20, 0, 5], (7, 3, 0))
@@ -99,10 +99,10 @@ def test_rows_that_share_one_length_are_caught(target: Borrowed, monkeypatch: py
     drafter = random_drafter(layer_windows=RING)
     attend = DrafterContext.attend
 
-    def with_one_length(self: DrafterContext, rows: int, block_lengths: Tensor, block: int) -> object:
+    def with_one_length(self: DrafterContext, block_lengths: Sequence[int]) -> object:
         lengths, self.lengths = self.lengths, [max(self.lengths)] * len(self.lengths)
         try:
-            return attend(self, rows, block_lengths, block)
+            return attend(self, block_lengths)
         finally:
             self.lengths = lengths
 
@@ -505,20 +505,20 @@ def unwritten_slots_too(positions: Tensor, queries: Tensor, window: int | None) 
     return seen_in_context(positions.abs(), queries, window)
 
 
-seen_in_context, seen_in_block = context.visible_in_context, context.visible_in_block
+seen_in_context, seen_in_block = masks.visible_in_context, masks.visible_in_block
 
 
 @pytest.mark.parametrize(("mutant", "length"), [(one_longer, 25), (one_shorter, 25), (without_a_window, 25)])
 def test_a_context_window_of_another_width_is_caught(
     mutant: object, length: int, target: Borrowed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(context, "visible_in_context", mutant)
+    monkeypatch.setattr(masks, "visible_in_context", mutant)
     with pytest.raises(AssertionError):
         assert_equal_to_dense_masks(target, length, 7, 4, layer_windows=(5, 5))
 
 
 def test_a_slot_that_holds_nothing_yet_but_is_seen_is_caught(target: Borrowed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(context, "visible_in_context", unwritten_slots_too)
+    monkeypatch.setattr(masks, "visible_in_context", unwritten_slots_too)
     with pytest.raises(AssertionError):
         assert_rows_draft_as_alone(random_drafter(layer_windows=RING), target, [2, 9], [7, 7])
 
@@ -534,7 +534,7 @@ def test_a_slot_that_holds_nothing_yet_but_is_seen_is_caught(target: Borrowed, m
     ids=["causality flipped", "window lost", "later rows never seen", "later rows seen without a window"],
 )
 def test_a_block_seen_wrongly_is_caught(mutant: object, target: Borrowed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(context, "visible_in_block", mutant)
+    monkeypatch.setattr(masks, "visible_in_block", mutant)
     with pytest.raises(AssertionError):
         assert_equal_to_dense_masks(target, 25, 7, 4, layer_windows=(5, 5), layer_causal=(False, False))
 
@@ -575,7 +575,7 @@ def test_a_later_slot_reaches_an_earlier_one_only_if_not_causal(window: int | No
     block = target.embedding[torch.arange(8)][None]
 
     def hidden(block: Tensor) -> Tensor:
-        return drafter.hidden(block, torch.arange(6, 14)[None], rows.attend(1, torch.tensor([8]), 8))[0]
+        return drafter.hidden(block, torch.arange(6, 14)[None], rows.attend([8]))[0]
 
     before = hidden(block)
     for slot in range(1, 8):
@@ -606,7 +606,7 @@ def poisoned(place: str, value: float, version: int, sampled: bool) -> tuple[Dra
     elif place == "a logit":
 
         def spoilt(logits: Tensor) -> Tensor:
-            logits[SICK, 2, 30] = value
+            logits[SICK, 3, 30] = value
             return logits
 
         spoil = {"spoil": spoilt}
@@ -694,7 +694,7 @@ def test_numbers_that_are_not_finite_past_the_drafts_asked_do_not_matter(target:
     drafter = random_drafter(layer_windows=RING)
 
     def spoil(logits: Tensor) -> Tensor:
-        logits[0, 3:] = torch.nan
+        logits[0, 4:] = torch.nan
         return logits
 
     rows = [features(9, 0), features(4, 1)]
