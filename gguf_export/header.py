@@ -15,12 +15,12 @@ from typing import Any
 
 from gguf import GGML_QUANT_SIZES, GGUF_DEFAULT_ALIGNMENT, GGMLQuantizationType, GGUFValueType
 
+from dflash2_core.checkpoint.files import GGUF, is_gguf
 from dflash2_core.checkpoint.header import is_regular
 from dflash2_core.config.reading import placed, shown
 from dflash2_core.errors import CheckpointError
 from gguf_export.outtypes import num_bytes
 
-MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 MAX_KEYS, MAX_TENSORS, MAX_DIMENSIONS, MAX_NAME = 2**16, 2**18, 4, 2**16
 SCALARS = {
@@ -77,21 +77,13 @@ class Header:
         return found if isinstance(found, str) else None
 
 
-def is_gguf(path: Path) -> bool:
-    """Whether `path` is an ordinary file that begins as a GGUF does."""
-    if not is_regular(path):
-        return False
-    with path.open("rb") as file:
-        return file.read(len(MAGIC)) == MAGIC
-
-
 def read_header(path: str | Path) -> Header:
     """Keys and tensor places of the GGUF `path`; CheckpointError with a sentence for what is no sound GGUF."""
     path = Path(path)
     if not is_regular(path):
         raise CheckpointError(f"{placed(path)} is no file: expected a GGUF")
     if not is_gguf(path):
-        raise CheckpointError(f"{placed(path)} does not begin with {MAGIC.decode()}: expected a GGUF file")
+        raise CheckpointError(f"{placed(path)} does not begin with {GGUF.decode()}: expected a GGUF file")
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _read(path, _Cursor(data))
@@ -105,7 +97,7 @@ class _Cursor:
     """Reads forward through the file; a ValueError where the file ends before what it promises."""
 
     def __init__(self, data: mmap.mmap) -> None:
-        self.data, self.at, self.size = data, len(MAGIC), len(data)
+        self.data, self.at, self.size = data, len(GGUF), len(data)
 
     def number(self, code: str) -> Any:
         return self.numbers(code, 1)[0]

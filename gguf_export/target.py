@@ -69,6 +69,8 @@ def read_target(path: str | Path) -> Target:
     Raises CheckpointError for what is neither, CompatibilityError for a target that llama.cpp cannot tap.
     """
     path = Path(path)
+    if not path.exists():
+        raise CheckpointError(f"{placed(path)} does not exist: expected the target's GGUF, or its Hugging Face folder")
     return _from_folder(path) if path.is_dir() else _from_gguf(read_header(path))
 
 

@@ -9,9 +9,10 @@ import numpy as np
 from gguf import GGMLQuantizationType, GGUFWriter
 from numpy.typing import NDArray
 
+from dflash2_core.checkpoint.files import is_gguf
 from dflash2_core.config.reading import placed
 from dflash2_core.errors import CheckpointError
-from gguf_export.header import Key, is_gguf, read_header
+from gguf_export.header import Key, read_header
 from gguf_export.keys import ARCHITECTURE
 from gguf_export.outtypes import num_bytes
 

@@ -16,6 +16,7 @@ TRAINING_STATE = frozenset(
     ("training_args.bin", "optimizer.pt", "optimizer.bin", "scheduler.pt", "scheduler.bin", "scaler.pt", "rng_state.pth")
 )
 MASK_ROW = "mask_embedding.pt"
+GGUF = b"GGUF"
 
 
 @dataclass
@@ -47,13 +48,17 @@ def folder_at(path: str | Path) -> Path:
     return folder
 
 
+def is_gguf(path: Path) -> bool:
+    """Whether `path` is an ordinary file that begins as a GGUF does."""
+    if not is_regular(path):
+        return False
+    with path.open("rb") as file:
+        return file.read(len(GGUF)) == GGUF
+
+
 def _why_not_a_folder(path: Path) -> str:
-    if is_regular(path):
-        with path.open("rb") as file:
-            if file.read(4) == b"GGUF":
-                return (
-                    f"{placed(path)} is a GGUF file, which gguf_export reads: expected a folder with {CONFIG} and safetensors"
-                )
+    if is_gguf(path):
+        return f"{placed(path)} is a GGUF file, which gguf_export reads: expected a folder with {CONFIG} and safetensors"
     if path.suffix in PICKLES:
         return f"{placed(path)} is a pickle, which can run code when opened, and is never read: expected a drafter's folder"
     return f"{placed(path)} is a file: expected the folder that holds {CONFIG} and the weights"

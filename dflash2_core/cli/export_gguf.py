@@ -33,8 +33,9 @@ def export_gguf(
     """Write a drafter as a GGUF for llama-server; everything is checked before anything is written."""
     gguf_export = exporter()
     path = output or Path(f"{drafter.resolve().name}-{outtype}.gguf")
+    console = Console(stderr=True)
     columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %")
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("opening", total=1.0)
         done = gguf_export.export(
             drafter,

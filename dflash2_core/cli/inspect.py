@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from dflash2_core.checkpoint.examination import Examination, examine
+from dflash2_core.checkpoint.files import is_gguf
 from dflash2_core.cli.export_gguf import exporter
 from dflash2_core.config import DrafterConfig
 from dflash2_core.config.reading import named, placed
@@ -22,7 +23,7 @@ def inspect(
 ) -> None:
     """Say what a drafter's checkpoint is and find everything wrong with it; exit code 1 if there is anything."""
     with Console(stderr=True).status("reading every weight"):
-        found = exporter().examine(path) if path.suffix == ".gguf" and path.is_file() else examine(path)
+        found = exporter().examine(path) if is_gguf(path) else examine(path)
     if as_json:
         print(json.dumps(found.to_dict()))
     else:

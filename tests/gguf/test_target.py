@@ -154,7 +154,7 @@ def test_a_gguf_whose_sizes_are_no_numbers_is_refused(target: Path, tmp_path: Pa
     assert read_target(rewritten(target, tmp_path / "one.gguf", keys=[key])).facts.vocab_size == 1
     with pytest.raises(CheckpointError, match="does not begin with GGUF"):
         read_target(Path(__file__))
-    with pytest.raises(CheckpointError, match="is no file: expected a GGUF"):
+    with pytest.raises(CheckpointError, match="does not exist: expected the target's GGUF, or its"):
         read_target(tmp_path / "nothing.gguf")
 
 
