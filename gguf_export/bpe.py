@@ -126,7 +126,8 @@ def _name_of(steps: Sequence[Any]) -> str | None:
         return None
     if split.get("behavior") != "Isolated" or split.get("invert") or not isinstance(split.get("pattern"), Mapping):
         return None
-    return SPLITS.get(split["pattern"].get("Regex"))
+    pattern = split["pattern"].get("Regex")
+    return SPLITS.get(pattern) if isinstance(pattern, str) else None
 
 
 def _tokens(tokenizer: Mapping[str, Any], vocab_size: int, folder: Path) -> list[tuple[str, TokenType]]:
@@ -142,7 +143,7 @@ def _tokens(tokenizer: Mapping[str, Any], vocab_size: int, folder: Path) -> list
         kind = TokenType.CONTROL if token.get("special") else TokenType.USER_DEFINED
         entries.append((token.get("id"), token.get("content"), kind))
     for index, text, kind in entries:
-        if isinstance(index, bool) or not isinstance(index, int) or not isinstance(text, str) or index < 0:
+        if isinstance(index, bool) or not isinstance(index, int) or index < 0 or not _is_text(text):
             raise CheckpointError(f"{where} holds the token {shown(text)} with the id {shown(index)}")
         if index in found and found[index][0] != text:
             raise CheckpointError(f"{where} gives the id {index} to {shown(found[index][0])} and to {shown(text)}")
@@ -154,26 +155,39 @@ def _tokens(tokenizer: Mapping[str, Any], vocab_size: int, folder: Path) -> list
 
 def _merges(tokenizer: Mapping[str, Any], folder: Path) -> list[bytes]:
     stated = tokenizer["model"].get("merges")
-    pairs = [tuple(merge.split(" ")) if isinstance(merge, str) else merge for merge in stated or ()]
+    pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in stated] if isinstance(stated, list) else []
     for pair in pairs:
-        if not isinstance(pair, list | tuple) or len(pair) != 2 or not all(isinstance(p, str) and " " not in p for p in pair):
+        if not isinstance(pair, list) or len(pair) != 2 or not all(_is_text(part) and " " not in part for part in pair):
             raise CheckpointError(f"{placed(folder / 'tokenizer.json')} holds the merge {shown(pair)}")
     if not pairs:
         raise _not_supported(folder, "it has no merges, and llama.cpp needs at least one")
     return [" ".join(pair).encode() for pair in pairs]
 
 
+def _is_text(value: object) -> bool:
+    # A lone surrogate, which JSON can hold, is no text that a file could.
+    return isinstance(value, str) and not any("\ud800" <= character <= "\udfff" for character in value)
+
+
 def _added_around(tokenizer: Mapping[str, Any]) -> tuple[int | None, int | None]:
     """Ids of the tokens that the tokenizer puts before and after a text."""
-    post = tokenizer.get("post_processor")
-    steps = post.get("processors", [post]) if isinstance(post, Mapping) else []
-    for step in steps if isinstance(steps, list) else []:
-        if _kind(step) == "TemplateProcessing" and isinstance(step.get("single"), list) and step["single"]:
-            return _special(step, step["single"][0]), _special(step, step["single"][-1])
+    for step in _listed(_mapping(tokenizer.get("post_processor")).get("processors")) or [tokenizer.get("post_processor")]:
+        single = _listed(_mapping(step).get("single"))
+        if _kind(step) == "TemplateProcessing" and single:
+            return _special(step, single[0]), _special(step, single[-1])
     return None, None
 
 
-def _special(step: Mapping[str, Any], part: Any) -> int | None:
-    name = part.get("SpecialToken", {}).get("id") if isinstance(part, Mapping) else None
-    ids = step.get("special_tokens", {}).get(name, {}).get("ids", []) if isinstance(name, str) else []
+def _special(step: Mapping[str, Any], part: object) -> int | None:
+    name = _mapping(_mapping(part).get("SpecialToken")).get("id")
+    known = _mapping(step.get("special_tokens"))
+    ids = _listed(_mapping(known.get(name)).get("ids")) if isinstance(name, str) else []
     return ids[0] if len(ids) == 1 and isinstance(ids[0], int) else None
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _listed(value: object) -> Sequence[Any]:
+    return value if isinstance(value, list) else []

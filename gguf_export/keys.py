@@ -24,24 +24,24 @@ from dflash2_core.config.reading import (
     string,
 )
 from gguf_export.header import Header, Key
+from gguf_export.names import ARCHITECTURE, PREFIX
 from gguf_export.rope import read_rope, rope_keys
 
-ARCHITECTURE = "dflash"
-PREFIX = f"{ARCHITECTURE}."
-SECTIONS = ("attention", "rope", "rope.scaling")
+ATTENTION = f"{PREFIX}attention."
+SECTIONS = tuple(f"{ARCHITECTURE}{section}" for section in ("", ".attention", ".rope", ".rope.scaling"))
 SIZES = {
-    "num_hidden_layers": "block_count",
-    "max_position_embeddings": "context_length",
-    "hidden_size": "embedding_length",
-    "intermediate_size": "feed_forward_length",
-    "num_attention_heads": "attention.head_count",
-    "num_key_value_heads": "attention.head_count_kv",
-    "head_dim": "attention.key_length",
+    "num_hidden_layers": f"{PREFIX}block_count",
+    "max_position_embeddings": f"{PREFIX}context_length",
+    "hidden_size": f"{PREFIX}embedding_length",
+    "intermediate_size": f"{PREFIX}feed_forward_length",
+    "num_attention_heads": f"{ATTENTION}head_count",
+    "num_key_value_heads": f"{ATTENTION}head_count_kv",
+    "head_dim": f"{ATTENTION}key_length",
 }
 SCALES = {
-    "output_multiplier": "logit_scale",
-    "final_logit_softcapping": "final_logit_softcapping",
-    "input_embedding_scale": "embedding_scale",
+    "output_multiplier": f"{PREFIX}logit_scale",
+    "final_logit_softcapping": f"{PREFIX}final_logit_softcapping",
+    "input_embedding_scale": f"{PREFIX}embedding_scale",
 }
 TARGET_LAYERS = "dflash2.num_target_layers"
 """This project's own: how many layers the target has. llama.cpp passes over keys it does not know."""
@@ -62,21 +62,21 @@ def key(name: str, value: Any) -> Key:
 def drafter_keys(config: DrafterConfig, *, mrope: bool) -> list[Key]:
     """Every `dflash.*` key of `config`, which `refusals` has passed. mrope: whether the target's rope has several axes."""
     values: dict[str, Any] = {place: getattr(config, field) for field, place in SIZES.items()}
-    values |= {"attention.value_length": config.head_dim, "attention.layer_norm_rms_epsilon": float(config.rms_norm_eps)}
+    values |= {f"{ATTENTION}value_length": config.head_dim, f"{ATTENTION}layer_norm_rms_epsilon": float(config.rms_norm_eps)}
     values |= rope_keys(config, mrope=mrope)
-    values |= {"block_size": config.block_size, "target_layers": [tap + 1 for tap in config.target_layer_ids]}
+    values |= {f"{PREFIX}block_size": config.block_size, f"{PREFIX}target_layers": [tap + 1 for tap in config.target_layer_ids]}
     if config.version == 2:
-        values |= {field: getattr(config, field) for field in SECOND_VERSION_FIELDS}
-    values["attention.causal"] = config.layer_causal[0]
+        values |= {f"{PREFIX}{field}": getattr(config, field) for field in SECOND_VERSION_FIELDS}
+    values[f"{ATTENTION}causal"] = config.layer_causal[0]
     windows = [window for window in config.layer_windows if window is not None]
     if windows:
-        values["attention.sliding_window"] = windows[0]
-        values["attention.sliding_window_pattern"] = [window is not None for window in config.layer_windows]
+        values[f"{ATTENTION}sliding_window"] = windows[0]
+        values[f"{ATTENTION}sliding_window_pattern"] = [window is not None for window in config.layer_windows]
     neutral = {"output_multiplier": 1.0, "input_embedding_scale": 1.0, "final_logit_softcapping": None}
     values |= {
         place: float(getattr(config, field)) for field, place in SCALES.items() if getattr(config, field) != neutral[field]
     }
-    return [key(f"{PREFIX}{name}", value) for name, value in values.items()]
+    return [key(name, value) for name, value in values.items()]
 
 
 def read_config(header: Header) -> DrafterConfig:
@@ -84,29 +84,29 @@ def read_config(header: Header) -> DrafterConfig:
     reader = _reader(header.keys)
     fields: dict[str, Any] = {field: reader.need(size(field), place) for field, place in SIZES.items()}
     head_dim, hidden_size, num_layers = fields["head_dim"], fields["hidden_size"], fields["num_hidden_layers"]
-    second = {field: reader.value(size(field), field) for field in SECOND_VERSION_FIELDS}
+    second = {field: reader.value(size(field), f"{PREFIX}{field}") for field in SECOND_VERSION_FIELDS}
     is_second = any(value is not None for value in second.values()) or "selector_hidden.weight" in header.tensors
     fields |= {"version": 2 if is_second else 1, **second}
-    stated = reader.value(size("block_size"), "block_size")
+    stated = reader.value(size("block_size"), f"{PREFIX}block_size")
     fields["block_size"] = stated if is_second or stated is not None else BLOCK_OF_VERSION_1
     if fields["block_size"] is None:
         reader.problems.append(f"{PREFIX}block_size is missing: DFlash 2 needs it")
-    inputs = reader.need(integers, "target_layers")
+    inputs = reader.need(integers, f"{PREFIX}target_layers")
     fields["target_layer_ids"] = None if inputs is None else tuple(layer - 1 for layer in inputs)
-    fields["rms_norm_eps"] = reader.need(number, "attention.layer_norm_rms_epsilon")
+    fields["rms_norm_eps"] = reader.need(number, f"{ATTENTION}layer_norm_rms_epsilon")
     fields["rope_parameters"] = read_rope(reader, head_dim)
     fields |= _read_layers(reader, num_layers)
     scales = {field: reader.value(number, place) for field, place in SCALES.items()}
     fields |= {field: value for field, value in scales.items() if value}  # 0 says none, as in llama.cpp
-    fields["hidden_act"] = reader.value(string, "hidden_activation") or "silu"
+    fields["hidden_act"] = reader.value(string, f"{PREFIX}hidden_activation") or "silu"
     fields["target_hidden_size"] = hidden_size
     fields |= _read_tokens(header, reader)
     fields["num_target_layers"] = header.value(TARGET_LAYERS)
-    _refuse_other_values(reader, {"attention.value_length": head_dim, "vocab_size": fields["vocab_size"]})
+    _refuse_other_values(reader, {f"{ATTENTION}value_length": head_dim, f"{PREFIX}vocab_size": fields["vocab_size"]})
     if head_dim is not None:
-        _refuse_other_values(reader, {"attention.scale": head_dim**-0.5, "attention.value_scale": 1.0})
+        _refuse_other_values(reader, {f"{ATTENTION}scale": head_dim**-0.5, f"{ATTENTION}value_scale": 1.0})
     reader.problems += [
-        f"{PREFIX}{named(path)} is a key this project does not know: the drafter would be run as something else"
+        f"{named(path)} is a key this project does not know: the drafter would be run as something else"
         for path in reader.unread()
     ]
     if reader.problems:
@@ -119,18 +119,16 @@ def read_config(header: Header) -> DrafterConfig:
 
 def _reader(keys: Mapping[str, Key]) -> Reader:
     """Over the `dflash.*` keys, floats as the shortest decimals that are the same in float32."""
-    sections: dict[str, dict[str, Any]] = {"": {}, **{section: {} for section in SECTIONS}}
+    sections: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
     for name, found in keys.items():
-        if name.startswith(PREFIX):
-            short = name.removeprefix(PREFIX)
-            section, _, last = short.rpartition(".")
-            if section in sections:
-                sections[section][last] = _plain(found)
-            else:
-                sections[""][short] = _plain(found)
-    reader = Reader(sections[""])
-    for section in SECTIONS:
-        reader.open(section, sections[section])
+        section, _, last = name.rpartition(".")
+        if section in sections:
+            sections[section][last] = _plain(found)
+        elif name.startswith(PREFIX):
+            sections[ARCHITECTURE][name.removeprefix(PREFIX)] = _plain(found)
+    reader = Reader({})
+    for section, values in sections.items():
+        reader.open(section, values)
     return reader
 
 
@@ -141,9 +139,9 @@ def _plain(found: Key) -> Any:
 
 
 def _read_layers(reader: Reader, num_layers: int | None) -> dict[str, Any]:
-    causal = bool(reader.value(boolean, "attention.causal"))
-    window = reader.value(integer, "attention.sliding_window") or None
-    pattern = reader.raw("attention.sliding_window_pattern")
+    causal = bool(reader.value(boolean, f"{ATTENTION}causal"))
+    window = reader.value(integer, f"{ATTENTION}sliding_window") or None
+    pattern = reader.raw(f"{ATTENTION}sliding_window_pattern")
     if num_layers is None:
         return {"layer_windows": (), "layer_causal": ()}
     slides = [False] * num_layers
@@ -152,7 +150,7 @@ def _read_layers(reader: Reader, num_layers: int | None) -> dict[str, Any]:
             slides = pattern
         else:
             reader.problems.append(
-                f"{PREFIX}attention.sliding_window_pattern is {shown(pattern)}: with a window it has to say of each of the "
+                f"{ATTENTION}sliding_window_pattern is {shown(pattern)}: with a window it has to say of each of the "
                 f"{num_layers} layers whether it slides"
             )
     return {
@@ -168,12 +166,12 @@ def _read_tokens(header: Header, reader: Reader) -> dict[str, Any]:
         reader.problems.append(f"{TOKENS} is missing: the vocabulary's size is that of its list")
     if not isinstance(mask, int) or isinstance(mask, bool):
         reader.problems.append(f"{MASK} is {shown(mask)}: without a mask token nothing can be drafted")
-    ends = [header.value(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot")]
+    eos, eot = (header.value(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot"))
     return {
         "vocab_size": len(tokens) if isinstance(tokens, list) else None,
         "mask_token_id": mask,
         "bos_token_id": header.value("tokenizer.ggml.bos_token_id"),
-        "eos_token_ids": tuple(dict.fromkeys(token for token in ends if token is not None)),
+        "eos_token_ids": tuple(token for token in (eos, None if eot == eos else eot) if token is not None),
         "pad_token_id": header.value("tokenizer.ggml.padding_token_id"),
     }
 
@@ -182,4 +180,4 @@ def _refuse_other_values(reader: Reader, neutral: Mapping[str, float | None]) ->
     for place, expected in neutral.items():
         found = reader.value(number, place)
         if found is not None and expected is not None and not math.isclose(found, expected, rel_tol=1e-6):
-            reader.problems.append(f"{PREFIX}{place} is {found}: not supported, expected {expected} or nothing")
+            reader.problems.append(f"{place} is {found}: not supported, expected {expected} or nothing")

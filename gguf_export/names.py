@@ -1,8 +1,10 @@
-"""Tensor names: canonical (z-lab) and GGUF's. The table of the reference, `gguf.md`."""
+"""Names: of the architecture's keys, and of tensors, canonical (z-lab) and GGUF's. The table of the reference, `gguf.md`."""
 
 from dflash2_core.config import DrafterConfig
 from dflash2_core.config.shapes import optional_tensor_shapes, tensor_shapes
 
+ARCHITECTURE = "dflash"
+PREFIX = f"{ARCHITECTURE}."
 WHOLE = {
     "fc.weight": "fc.weight",
     "hidden_norm.weight": "enc.output_norm.weight",

@@ -17,8 +17,8 @@ from dflash2_core.config.reading import named, placed, shown
 from dflash2_core.config.shapes import optional_tensor_shapes, tensor_shapes
 from dflash2_core.errors import CheckpointError
 from gguf_export.header import Header, Placed, read_header
-from gguf_export.keys import ARCHITECTURE, read_config
-from gguf_export.names import gguf_names
+from gguf_export.keys import read_config
+from gguf_export.names import ARCHITECTURE, gguf_names
 
 FLOATS: dict[GGMLQuantizationType, tuple[Any, torch.dtype]] = {
     # kept as they are; bfloat16 has no NumPy type and travels as its bits

@@ -83,6 +83,7 @@ def _from_gguf(header: Header) -> Target:
     tokens = header.value(TOKENS)
     if not isinstance(tokens, list) or header.keys[TOKENS].item != GGUFValueType.STRING:
         raise CheckpointError(f"{placed(header.path)} has no list {TOKENS}: expected a target with its tokenizer")
+    sections, name = header.value(f"{architecture}.rope.dimension_sections"), header.value("general.name")
     return Target(
         path=header.path,
         architecture=architecture,
@@ -92,9 +93,9 @@ def _from_gguf(header: Header) -> Target:
             num_layers=own,
             special_ids=_special_ids(header.keys),
         ),
-        mrope=any(header.value(f"{architecture}.rope.dimension_sections") or ()),
-        tokenizer=tuple(key for name, key in header.keys.items() if name.startswith(TOKENIZER) and name != MASK),
-        name=header.value("general.name"),
+        mrope=isinstance(sections, list) and any(sections),
+        tokenizer=tuple(key for name, key in header.keys.items() if name.startswith(TOKENIZER) and _is_copied(key)),
+        name=name if isinstance(name, str) else None,
     )
 
 
@@ -104,6 +105,7 @@ def _from_folder(folder: Path) -> Target:
     stated = names[0] if isinstance(names, list) and names and isinstance(names[0], str) else "unnamed"
     _require_tapped(ARCHITECTURES.get(stated, stated), folder)
     text = document.get("text_config", document)
+    text = text if isinstance(text, dict) else {}
     sizes = {name: _size(text, name, folder) for name in ("hidden_size", "vocab_size", "num_hidden_layers")}
     rope = text.get("rope_parameters") or text.get("rope_scaling") or {}
     tokenizer = read_tokenizer(folder, sizes["vocab_size"])
@@ -117,9 +119,14 @@ def _from_folder(folder: Path) -> Target:
             special_ids=_special_ids({key.name: key for key in tokenizer}),
         ),
         mrope="mrope_section" in json.dumps(rope),
-        tokenizer=tuple(key for key in tokenizer if key.name != MASK),
+        tokenizer=tuple(tokenizer),
         name=None,
     )
+
+
+def _is_copied(key: Key) -> bool:
+    """The mask is the drafter's own; an empty list says what its absence says, and cannot be written."""
+    return key.name != MASK and key.value != []
 
 
 def _require_tapped(architecture: str, path: Path) -> None:
@@ -142,8 +149,8 @@ def _natural(header: Header, name: str) -> int:
         raise CheckpointError(f"{placed(header.path)}: {name}: {problem}; expected the GGUF of a whole target") from None
 
 
-def _size(document: Any, name: str, folder: Path) -> int:
+def _size(document: Mapping[str, Any], name: str, folder: Path) -> int:
     try:
-        return natural(document.get(name) if isinstance(document, dict) else None)
+        return natural(document.get(name))
     except ValueError as problem:
         raise CheckpointError(f"{placed(folder / 'config.json')}: {name}: {problem}") from None

@@ -13,7 +13,7 @@ from dflash2_core.checkpoint.files import is_gguf
 from dflash2_core.config.reading import placed
 from dflash2_core.errors import CheckpointError
 from gguf_export.header import Key, read_header
-from gguf_export.keys import ARCHITECTURE
+from gguf_export.names import ARCHITECTURE
 from gguf_export.outtypes import num_bytes
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from dflash2_core.assets import tiny_pair
 from dflash2_core.errors import CheckpointError, CompatibilityError, Dflash2Error
@@ -175,3 +177,51 @@ def test_the_embedded_target_is_read() -> None:
     assert (target.architecture, target.mrope) == ("qwen3", False)
     assert (target.facts.hidden_size, target.facts.vocab_size, target.facts.num_layers) == (288, 1024, 4)
     assert target.facts.special_ids == {"eos": 0, "pad": 1}
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place in a JSON document."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for key, item in inner for place in places(item, (*path, key)))]
+
+
+SPOILT = st.sampled_from(
+    [None, True, -1, 7, 2**70, 0.5, "", "x", "\ud800", [], [1], [[]], {}, {"type": "ByteLevel"}, {"type": []}]
+)
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_tokenizer_spoilt_anywhere_gives_an_answer_or_a_sentence(data: st.DataObject, tmp_path: Path) -> None:
+    template = {
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": "<pad>"}}],
+        "special_tokens": {"<pad>": {"ids": [PAD]}},
+    }
+    tokenizer = copy.deepcopy(toy_tokenizer() | {"pre_tokenizer": split_by(PATTERNS["qwen2"]), "post_processor": template})
+    *path, last = data.draw(st.sampled_from([place for place in places(tokenizer) if place]))
+    inner: Any = tokenizer
+    for key in path:
+        inner = inner[key]
+    inner[last] = data.draw(SPOILT)
+    try:
+        target = read_target(write_folder(tmp_path / "t", tokenizer=tokenizer))
+    except Dflash2Error:
+        return
+    assert target.facts.vocab_size == 37
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_target_whose_bytes_are_spoilt_gives_an_answer_or_a_sentence(
+    data: st.DataObject, drafter: Path, target: Path
+) -> None:
+    whole, changed = bytearray(target.read_bytes()), target.parent / "changed.gguf"
+    for _ in range(data.draw(st.integers(1, 3))):
+        whole[data.draw(st.integers(4, len(whole) - 1))] = data.draw(st.integers(0, 255))
+    changed.write_bytes(whole)
+    try:
+        export(drafter, target.parent / "d.gguf", tokenizer_from=changed, outtype="f32")
+    except Dflash2Error:
+        return
+    assert read_header(target.parent / "d.gguf").value("dflash.block_count") == 2
