@@ -105,5 +105,5 @@ def test_rows_from_over_the_edge_of_the_block_are_seen(
     test_a_one_hot_row_reaches_only_the_rows_within_the_kernel_after_it()
     test_a_block_shorter_than_the_kernel_is_the_start_of_a_longer_one(3)
     monkeypatch.setitem(globals(), "grouped_dynamic_conv", with_taps_from(fault))
-    with pytest.raises(AssertionError):
-        test_it_equals_the_formula_for_any_block_length_and_kernel()
+    with pytest.raises(AssertionError):  # on one example: to shrink a known fault takes seconds
+        test_it_equals_the_formula_for_any_block_length_and_kernel.hypothesis.inner_test(2, 5, 3, 2, 2)  # type: ignore[attr-defined]

@@ -169,7 +169,6 @@ WALK_CHECKS = [
     (each_slot_alone, test_the_first_step_is_conditioned_on_the_anchor),
     (each_slot_alone, test_a_sampled_row_reports_the_q_of_the_path_it_walked),
     (from_no_anchor, test_a_sampled_row_reports_the_q_of_the_path_it_walked),
-    (without_the_last_rank, test_the_greedy_walk_equals_brute_force),
 ]
 
 
@@ -193,4 +192,5 @@ honest_candidates = best_candidates
 def test_candidates_with_ties_to_the_highest_id_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "best_candidates", highest_of_the_tied)
     with pytest.raises(AssertionError):
-        test_candidates_are_the_best_with_ties_to_the_lowest_id_at_the_edge_too()
+        # On one example: to shrink a known fault takes seconds.
+        test_candidates_are_the_best_with_ties_to_the_lowest_id_at_the_edge_too.hypothesis.inner_test(0, 5, torch.float32)  # type: ignore[attr-defined]

@@ -219,8 +219,7 @@ def test_a_tied_head_is_the_embedding_also_from_a_checkpoint_that_holds_it_once(
     untied = toy_model(num_hidden_layers=3)
     untied.load_state_dict(model.state_dict())
     assert untied.lm_head.weight is not untied.model.embed_tokens.weight
-    for tied in (model, loaded):
-        assert_as_dequantised(tied, untied)
+    assert_as_dequantised(loaded, untied)
 
 
 def test_a_head_that_only_seems_tied_is_caught(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

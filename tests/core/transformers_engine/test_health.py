@@ -88,10 +88,10 @@ def test_a_warning_made_an_error_costs_no_text(target: Target) -> None:
 def assert_the_drafter_is_at_work(trained: Trained) -> None:
     """What a health report says of the trained pair: depth, drafts made, drafts accepted by what they were made from."""
     engine = TransformersEngine(trained.target, trained.drafter)
-    stats = AcceptanceStats.total(complete(engine, prompt, max_new_tokens=32).stats for prompt in trained.prompts[100::40])
+    stats = AcceptanceStats.total(complete(engine, prompt, max_new_tokens=24).stats for prompt in trained.prompts[120::60])
     assert engine.num_drafts == len(stats.drafted_per_position) == 7
     assert not set(stats.skipped) - {"last token of the budget"}
-    assert stats.num_drafted > 100
+    assert stats.num_drafted > 60
     assert stats.mean_acceptance_length > 2
 
 

@@ -26,7 +26,7 @@ def drafter() -> Drafter:
 
 
 def params(count: int) -> list[SamplingParams]:
-    return [SamplingParams(max_new_tokens=5 + i % 7, ignore_eos=True, temperature=i % 2 * 0.9, seed=i) for i in range(count)]
+    return [SamplingParams(max_new_tokens=4 + i % 4, ignore_eos=True, temperature=i % 2 * 0.9, seed=i) for i in range(count)]
 
 
 @torch.inference_mode()
@@ -59,7 +59,7 @@ def completions_beside_spoilt_rows(target: Target, count: int, rows: int) -> lis
 
 def assert_unseen(target: Target, count: int, rows: int) -> None:
     alone = TransformersEngine(target, drafter()).generate(PROMPTS[:count], params(count))
-    assert sum(c.stats.num_drafted for c in alone) > 10 * count
+    assert sum(c.stats.num_drafted for c in alone) > 4 * count
     assert_same(completions_beside_spoilt_rows(target, count, rows), alone)
 
 

@@ -54,7 +54,7 @@ total = AcceptanceStats.total
 def test_a_mean_of_means_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AcceptanceStats, "total", mean_of_means)
     with pytest.raises(AssertionError):
-        test_no_grouping_changes_the_totals()
+        test_no_grouping_changes_the_totals.hypothesis.inner_test([[7, 7, 7], [0]])  # type: ignore[attr-defined]
 
 
 def test_a_mean_that_leaves_out_the_targets_own_tokens_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
