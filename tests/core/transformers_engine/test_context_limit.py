@@ -86,9 +86,9 @@ def test_a_drafter_with_a_shorter_context_stops_drafting_there_and_the_text_goes
     assert_counts_are_of_what_was_committed(completion)
 
 
-def without_its_own_limit(self: Batch, row: int, request: Request, width: int) -> tuple[int, str]:
-    """Drafts past the last position that the drafter was made for."""
-    return max(0, min(width, request.remaining - 1)), "last token of the budget"
+def one_position_too_far(self: Batch, row: int, request: Request, width: int) -> tuple[int, str]:
+    drafts, reason = drafts_to_ask(self, row, request, width)
+    return (min(drafts + 1, width, request.remaining - 1) if drafts else 0), reason
 
 
 def skipped_in_silence(self: Batch, row: int, request: Request, width: int) -> tuple[int, str]:
@@ -98,7 +98,7 @@ def skipped_in_silence(self: Batch, row: int, request: Request, width: int) -> t
 drafts_to_ask = Batch._drafts_to_ask
 
 
-@pytest.mark.parametrize("fault", [without_its_own_limit, skipped_in_silence])
+@pytest.mark.parametrize("fault", [one_position_too_far, skipped_in_silence])
 def test_drafts_past_the_drafters_own_positions_are_caught(
     fault: Callable[..., tuple[int, str]], target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
