@@ -3,6 +3,7 @@
 from collections import Counter
 from math import prod
 from pathlib import Path
+from typing import Any
 
 from dflash2_core.checkpoint.examination import Examination, weight_findings
 from dflash2_core.config import DrafterConfig, InvalidConfigError
@@ -13,7 +14,7 @@ from gguf_export.reading import Tensors, drafter_header, places_of, tensor_probl
 
 LAYOUT = "gguf"
 TOLD = ("general.", "tokenizer.ggml.model", "tokenizer.ggml.pre")
-"""Keys that are shown as they stand, where they are short."""
+"""Keys that are told as they stand."""
 
 
 def examine(path: str | Path) -> Examination:
@@ -40,7 +41,7 @@ def examine(path: str | Path) -> Examination:
         parameters_by_dtype=dict(by_dtype.most_common()),
         own_tensors=[name for name in optional_tensor_shapes(config) if name in places] if config is not None else [],
         licence=_text(header, "general.license"),
-        metadata={name: str(key.value) for name, key in header.keys.items() if name.startswith(TOLD) and key.item is None},
+        metadata={name: _told(key.value) for name, key in header.keys.items() if name.startswith(TOLD)},
         findings=findings,
     )
 
@@ -55,3 +56,9 @@ def _config(header: Header) -> tuple[DrafterConfig | None, list[str]]:
 def _text(header: Header, name: str) -> str | None:
     found = header.value(name)
     return found if isinstance(found, str) else None
+
+
+def _told(value: Any) -> str:
+    if not isinstance(value, list):
+        return str(value)
+    return ", ".join(item.decode(errors="replace") if isinstance(item, bytes) else str(item) for item in value)

@@ -17,7 +17,8 @@ from gguf_export.header import Header, Key, read_header
 from gguf_export.keys import MASK, TOKENS
 
 TOKENIZER = "tokenizer."
-SPECIAL = {"bos": "bos", "eos": "eos", "eot": "eot", "pad": "padding", "unk": "unknown"}
+ENDS_AND_PADDING = {"end-of-sequence": "eos", "end-of-turn": "eot", "padding": "padding"}
+"""Tokens that a mask must not be -> their word in `tokenizer.ggml.*_token_id`."""
 ARCHITECTURES = {
     # Hugging Face's name of a model -> llama.cpp's, of those that hand out the inputs of their layers
     "BailingMoeV3ForCausalLM": "bailingmoe3",
@@ -138,7 +139,7 @@ def _require_tapped(architecture: str, path: Path) -> None:
 
 
 def _special_ids(keys: Mapping[str, Key]) -> dict[str, int]:
-    places = {name: f"tokenizer.ggml.{place}_token_id" for name, place in SPECIAL.items()}
+    places = {name: f"tokenizer.ggml.{place}_token_id" for name, place in ENDS_AND_PADDING.items()}
     return {name: keys[place].value for name, place in places.items() if place in keys}
 
 

@@ -111,6 +111,21 @@ def test_every_type_is_named_in_the_help(dflash2: Run) -> None:
         assert outtype in shown
 
 
+def test_inspect_tells_where_a_gguf_comes_from(dflash2: Run, drafter: Path, target: Path, tmp_path: Path) -> None:
+    (drafter / "README.md").write_text("---\nlicense: mit\n---\n")
+    export(drafter, tmp_path / "d.gguf", tokenizer_from=target, outtype="f16")
+    told = json.loads(dflash2("inspect", "--json", tmp_path / "d.gguf").stdout)
+    assert told["licence"] == "mit"
+    assert told["metadata"]["general.name"] == "DFlash 2 drafter for toy-org/toy-target"
+    assert told["metadata"]["general.source.files"] == "config.json, model.safetensors"
+    assert told["metadata"]["tokenizer.ggml.pre"] == "default"
+
+
+def test_a_gguf_is_known_by_its_content_not_by_its_name(dflash2: Run, drafter: Path, target: Path, tmp_path: Path) -> None:
+    export(drafter, tmp_path / "blob", tokenizer_from=target, outtype="f16")
+    assert json.loads(dflash2("inspect", "--json", tmp_path / "blob").stdout)["layout"] == "gguf"
+
+
 def test_inspect_finds_what_is_wrong_with_a_gguf(dflash2: Run, drafter: Path, target: Path, tmp_path: Path) -> None:
     export(drafter, tmp_path / "d.gguf", tokenizer_from=target, outtype="f32")
     broken = {

@@ -172,7 +172,7 @@ def test_another_vocabulary_than_the_tokenizers_is_refused(tmp_path: Path, draft
 
 def test_a_mask_that_is_the_targets_pad_is_refused(tmp_path: Path, target: Path) -> None:
     folder = saved(toy_drafter(mask_token_id=PAD, pad_token_id=None), tmp_path / "drafter")
-    refused(folder, target, f"its mask token {PAD} is the target's pad token", error=CompatibilityError)
+    refused(folder, target, f"its mask token {PAD} is the target's padding token", error=CompatibilityError)
 
 
 def test_another_width_than_the_targets_is_refused_with_tables_of_its_own_too(tmp_path: Path, drafter: Path) -> None:

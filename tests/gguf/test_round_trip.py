@@ -1,7 +1,7 @@
 """What goes into a GGUF comes out of it: the same config, the same weights, the same logits."""
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +9,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from dflash2_core import Drafter, RandomStreams, load_drafter
+from dflash2_core import Drafter, DrafterConfig, RandomStreams, load_drafter
+from dflash2_core.config.limits import SECOND_VERSION_FIELDS
 from dflash2_core.drafter.model import OWN_EMBEDDING, OWN_HEAD, OWN_MASK
 from gguf_export import export, read
 from gguf_export.header import read_header
+from gguf_export.keys import SCALES, SIZES
 from tests.core.toys import MASK
 from tests.gguf.toys import block_logits, loaded, rewritten, saved, toy_drafter, with_value, write_target
 
@@ -108,6 +110,18 @@ def test_the_config_comes_back_as_it_was(changes: dict[str, Any], tmp_path: Path
     assert after.rope_parameters == rope | {"rope_type": before.rope_parameters["rope_type"]}
     same = {"output_multiplier": before.output_multiplier, "rope_parameters": before.rope_parameters}
     assert replace(after, **same) == before
+
+
+def test_every_field_of_a_config_has_its_place() -> None:
+    """A new field has to be told by a key or refused: until someone has decided which, this fails."""
+    told = {*SIZES, *SCALES, *SECOND_VERSION_FIELDS, "block_size", "target_layer_ids", "rms_norm_eps", "rope_parameters"}
+    told |= {"layer_windows", "layer_causal", "num_target_layers"}
+    from_the_tokenizer = {"vocab_size", "mask_token_id", "bos_token_id", "eos_token_ids", "pad_token_id"}
+    from_what_is_there = {"version"}
+    only_one_value = {"target_hidden_size", "hidden_act"}
+    places = (told, from_the_tokenizer, from_what_is_there, only_one_value)
+    assert {field.name for field in fields(DrafterConfig)} == set().union(*places)
+    assert sum(map(len, places)) == len(fields(DrafterConfig))
 
 
 @pytest.mark.parametrize("name", MUTANTS)

@@ -176,7 +176,7 @@ def test_the_embedded_target_is_read() -> None:
     target = read_target(tiny_pair().target)
     assert (target.architecture, target.mrope) == ("qwen3", False)
     assert (target.facts.hidden_size, target.facts.vocab_size, target.facts.num_layers) == (288, 1024, 4)
-    assert target.facts.special_ids == {"eos": 0, "pad": 1}
+    assert target.facts.special_ids == {"end-of-sequence": 0, "padding": 1}
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
