@@ -14,6 +14,7 @@ class TargetFacts:
     hidden_size     H_target
     vocab_size      ids that exist; a padded embedding or head may have more rows
     num_layers      decoder layers
+    table_size      width of the embedding's rows; None: hidden_size
     special_ids     name -> id of the tokens that a mask token must not be
     """
 
@@ -21,6 +22,7 @@ class TargetFacts:
     vocab_size: int
     num_layers: int
     special_ids: dict[str, int] | None = None
+    table_size: int | None = None
 
 
 def require_fit(config: DrafterConfig, target: TargetFacts, *, own: Collection[str] = ()) -> None:
@@ -39,10 +41,10 @@ def misfits(config: DrafterConfig, target: TargetFacts, *, own: Collection[str] 
     if config.target_hidden_size != target.hidden_size:
         found.append(f"it was trained on features of width {config.target_hidden_size}, the target's are {target.hidden_size}")
     borrows = {"embed_tokens.weight", "lm_head.weight"} - set(own)
-    if borrows and config.hidden_size != target.hidden_size:
+    tables = target.table_size or target.hidden_size
+    if borrows and config.hidden_size != tables:
         found.append(
-            f"its hidden size is {config.hidden_size} and it borrows the target's embedding or head, "
-            f"whose width is {target.hidden_size}"
+            f"its hidden size is {config.hidden_size} and it borrows the target's embedding or head, whose width is {tables}"
         )
     if config.vocab_size != target.vocab_size:
         found.append(f"its vocabulary has {config.vocab_size} ids, the target's {target.vocab_size}")

@@ -219,6 +219,7 @@ def _facts(target: Target) -> TargetFacts:
         vocab_size=target.vocab_size,
         num_layers=target.num_layers,
         special_ids=special,
+        table_size=target.embed(torch.zeros(1, dtype=torch.int64, device=target.device)).shape[-1],
     )
 
 

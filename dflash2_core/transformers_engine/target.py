@@ -201,6 +201,33 @@ class Target:
                 f"the target's attention is {self._attention!r}, which takes no mask for rows of different lengths: load it "
                 "with attn_implementation 'sdpa' or 'eager', or keep max_batch_size at 1"
             )
+        if self._why_alone is not None:
+            raise CompatibilityError(
+                f"rows of different lengths cannot share a pass of {type(self.model).__name__}: {self._why_alone}; "
+                "keep max_batch_size at 1"
+            )
+
+    @cached_property
+    def _why_alone(self) -> str | None:
+        """Why it takes no mask for rows of different lengths, as it is seen to: some models make something else of a mask."""
+        if "local" in getattr(self.config, "attention_layers", ()):
+            return "its local attention takes all rows to be of one length"
+        ids = torch.arange(5, device=self.device)[None] % self.vocab_size
+        starts, shared = (3, 1), self.new_cache(2)
+        for row, start in enumerate(starts):
+            self.forward(ids[:, :start], shared, rows=1, first_row=row)
+        try:
+            together, _ = self.forward(ids[:, 3:].expand(2, -1), shared, rows=2)
+        except Exception as error:  # whatever a model makes of a mask that it does not expect
+            return f"{type(error).__name__}: {' '.join(str(error).split()):.100}"
+        for row, start in enumerate(starts):
+            cache = self.new_cache()
+            self.forward(ids[:, :start], cache, rows=1)
+            alone, _ = self.forward(ids[:, 3:], cache, rows=2)
+            apart, scale = (together[row] - alone[0]).abs().max(), alone.abs().max()
+            if not apart <= max(1e-2, 32 * torch.finfo(alone.dtype).eps) * scale:
+                return f"a row's logits differ by {float(apart):.3g} of {float(scale):.3g} from those it has alone"
+        return None
 
     def new_cache(self, max_rows: int = 1) -> RollbackCache:
         """An empty cache for up to `max_rows` requests."""
@@ -243,6 +270,11 @@ class Target:
             return logits, None
         features = torch.cat([self._tapped[i] for i in taps], dim=-1)
         self._tapped.clear()
+        if features.shape != (*ids.shape, len(taps) * self.hidden_size):
+            raise CompatibilityError(
+                f"{type(self.model).__name__} cannot be tapped: {list(ids.shape)} tokens, {self.hidden_size} wide, leave "
+                f"its layers as {[*features.shape[:-1], features.shape[-1] // len(taps)]}"
+            )
         return logits, features
 
     @torch.inference_mode()

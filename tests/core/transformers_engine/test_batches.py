@@ -45,7 +45,9 @@ def assert_same(ours: Sequence[Completion], alone: Sequence[Completion]) -> None
 
 @pytest.fixture(scope="module")
 def target() -> Target:
-    return three_layers()
+    target = three_layers()
+    target.require_batches()  # looked at once, before a fault is put into it
+    return target
 
 
 @pytest.fixture(scope="module")
