@@ -12,13 +12,13 @@ rows of a padded batch that must not be kept: no shape depends on how many token
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dflash2_core.drafter.attention import Attend
+from dflash2_core.drafter.health import sums
 from dflash2_core.drafter.masks import Masks
 
 if TYPE_CHECKING:
@@ -102,48 +102,44 @@ class DrafterContext:
             return
         rows = range(first_row, first_row + len(counts))
         self._reserve(max(self.lengths[row] + count for row, count in zip(rows, counts, strict=True)))
-        features = self._drafter.encode_taps(taps[:, :longest])
-        offsets = torch.arange(longest, device=taps.device)
+        passed_over = max(0, min(counts) - self.capacity)  # by the ring, at once; broken numbers there count all the same
+        if passed_over:
+            self._note_health(sums(self._drafter.encode_taps(taps[:, :passed_over])), [passed_over] * len(counts), rows)
+        offsets = torch.arange(passed_over, longest, device=taps.device)
         kept = torch.tensor(list(counts), device=taps.device)[:, None]
-        self._note_health(features, offsets < kept, rows)  # of every position, also of those the ring passes over at once
-        skip = max(0, min(counts) - self.capacity)
-        features, offsets = features[:, skip:], offsets[skip:]
         positions = torch.tensor([self.lengths[row] for row in rows], device=taps.device)[:, None] + offsets
         live = (offsets < kept) & (offsets >= kept - self.capacity)
         block = self._config.block_size
         slots = torch.where(live, positions % self.capacity + block, block + self.capacity)
         row_index = torch.arange(first_row, first_row + len(counts), device=taps.device)[:, None]
-        for layer, (k, v) in enumerate(self._drafter.context_kv(features, positions)):
+        committed, total = self._drafter.commit(taps[:, passed_over:longest], positions)
+        for layer, (k, v) in enumerate(committed):
             self._keys[layer][row_index, :, slots] = k.transpose(1, 2)
             self._values[layer][row_index, :, slots] = v.transpose(1, 2)
+        self._note_health(total, [count - passed_over for count in counts], rows)
         for row, count in zip(rows, counts, strict=True):
             self.lengths[row] += count
 
-    def attend(self, block_lengths: Sequence[int]) -> Attend:
-        """The attention of one draft: block queries over their row's context and their own block.
+    def views(self, block_lengths: Sequence[int], block: int) -> "ContextViews":
+        """What one draft reads and writes of the context.
 
-        block_lengths  of the context's first rows: the rows of each block that are real, anchor included; the longest is L
+        block_lengths  of the context's first rows: the rows of each block that are real, anchor included
+        block          L, the rows of the padded block
         """
-        rows, block = len(block_lengths), max(block_lengths)
-        lengths = self.lengths[:rows]
-        masks = self._masks.of_layers(lengths, self.capacity, block_lengths)
+        lengths = self.lengths[: len(block_lengths)]
         start = self._config.block_size - block
         end = self._config.block_size + min(max(lengths), self.capacity)
+        seen = (slice(len(lengths)), slice(None), slice(start, end))
+        return ContextViews(
+            masks=self._masks.of_layers(lengths, self.capacity, block_lengths, block),
+            keys=[keys[seen] for keys in self._keys],
+            values=[values[seen] for values in self._values],
+        )
 
-        def attention(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            keys, values = (buffers[layer][:rows, :, start:end] for buffers in (self._keys, self._values))
-            keys[:, :, :block] = k
-            values[:, :, :block] = v
-            # The heads of a group share their keys: asked as one longer query, no key is repeated in memory.
-            grouped = q.reshape(rows, k.shape[1], -1, q.shape[-1])
-            return F.scaled_dot_product_attention(grouped, keys, values, attn_mask=masks[layer]).reshape(q.shape)
-
-        return attention
-
-    def _note_health(self, features: Tensor, kept: Tensor, rows: range) -> None:
-        finite = (features.isfinite().all(-1) | ~kept).all(-1).tolist()
-        for row, healthy in zip(rows, finite, strict=True):
-            self.healthy[row] = self.healthy[row] and healthy
+    def _note_health(self, total: Tensor, counts: Sequence[int], rows: range) -> None:
+        """total [n, T], the sum of the features at each position, of which each row commits the first `counts`."""
+        for row, count, finite in zip(rows, counts, total.isfinite().tolist(), strict=True):
+            self.healthy[row] = self.healthy[row] and all(finite[:count])
 
     def _reserve(self, length: int) -> None:
         length = self._within_limit(length)
@@ -171,3 +167,21 @@ class DrafterContext:
         shape = (self.max_rows, config.num_key_value_heads, slots, config.head_dim)
         with torch.inference_mode(False):  # an inference tensor, made as `append` grows, could not be written by `join`
             return torch.zeros(shape, dtype=weight.dtype, device=weight.device)
+
+
+class ContextViews(NamedTuple):
+    """Of each layer: the mask (see `Masks.of_layers`), and keys and values [R, kv_heads, L + used slots, head_dim], the block's
+    own first."""
+
+    masks: list[Tensor | None]
+    keys: list[Tensor]
+    values: list[Tensor]
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """The attention of a block over its row's context and itself: an `Attend`."""
+        keys, values = self.keys[layer], self.values[layer]
+        keys[:, :, : k.shape[2]] = k
+        values[:, :, : v.shape[2]] = v
+        # The heads of a group share their keys: asked as one longer query, no key is repeated in memory.
+        grouped = q.reshape(*k.shape[:2], -1, q.shape[-1])
+        return F.scaled_dot_product_attention(grouped, keys, values, attn_mask=self.masks[layer]).reshape(q.shape)

@@ -44,13 +44,14 @@ class Masks:
         self._seen = torch.zeros_like(self._unseen)
         self._of_blocks: dict[tuple[int, Kind], Tensor] = {}
 
-    def of_layers(self, lengths: Sequence[int], capacity: int, block_lengths: Sequence[int]) -> list[Tensor | None]:
+    def of_layers(self, lengths: Sequence[int], capacity: int, block_lengths: Sequence[int], block: int) -> list[Tensor | None]:
         """Of each layer [R, 1, heads of a group * L, L + used slots], to be added to the scores; None: everything is seen.
 
         lengths        committed positions of each row; position p is in slot p % capacity
-        block_lengths  of each row: the rows of its block that are real, L at most, which is the longest
+        block_lengths  of each row: the rows of its block that are real
+        block          L, the rows of the padded block
         """
-        block, used = max(block_lengths), min(max(lengths), capacity)
+        used = min(max(lengths), capacity)
         whole = min(block_lengths) == block and min(lengths) >= used
         masks: dict[Kind, Tensor | None] = {(None, False): None} if whole else {}
         if not masks.keys() >= set(self._kinds):

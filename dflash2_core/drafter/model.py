@@ -1,7 +1,7 @@
 """The drafter: from the target's features and an anchor to a block of drafts."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +9,8 @@ from torch.nn import functional as F
 
 from dflash2_core.config import DrafterConfig
 from dflash2_core.drafter.attention import Attend
-from dflash2_core.drafter.context import DrafterContext
+from dflash2_core.drafter.context import ContextViews, DrafterContext
+from dflash2_core.drafter.health import sums
 from dflash2_core.drafter.layer import DrafterLayer
 from dflash2_core.drafter.rotary import RotaryEmbedding
 from dflash2_core.drafter.selector import CandidateSelector, best_candidates
@@ -36,6 +37,8 @@ class Drafter(nn.Module):
     def __init__(self, config: DrafterConfig, own: Collection[str] = ()) -> None:
         super().__init__()
         self.config = config
+        self.commit, self._draft = self._commit, self._draft_block
+        self._is_compiled = False
         H, V = config.hidden_size, config.vocab_size
         self.fc = nn.Linear(len(config.target_layer_ids) * config.target_hidden_size, H, bias=False)
         self.hidden_norm = nn.RMSNorm(H, eps=config.rms_norm_eps)
@@ -63,6 +66,11 @@ class Drafter(nn.Module):
         """
         rotation = self.rotary(positions, features.dtype)
         return [layer.keys_values(features, rotation) for layer in cast(Iterable[DrafterLayer], self.layers)]
+
+    def _commit(self, taps: Tensor, positions: Tensor) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
+        """taps [R, T, n_taps * H_target] at positions [R, T] -> `context_kv` of their features, and their sums [R, T]."""
+        features = self.encode_taps(taps)
+        return self.context_kv(features, positions), sums(features)
 
     def embed(self, ids: Tensor, embed: Embed) -> Tensor:
         """ids [R, L] int64 -> the block's input rows [R, L, H], scaled, with the drafter's own table or mask row if any."""
@@ -124,15 +132,40 @@ class Drafter(nn.Module):
         wanted, L = torch.tensor(healthy, dtype=torch.int64, device=device), max(healthy, default=0)
         if L == 0:
             return Proposal(tokens=anchors.new_zeros(B, 0), lengths=wanted)
-        ids = anchors.new_full((B, L + 1), self.config.mask_token_id)
+        rows = self.config.block_size if self._is_compiled else L + 1  # one shape of block: compiled once
+        ids = anchors.new_full((B, rows), self.config.mask_token_id)
         ids[:, 0] = anchors
-        known = torch.tensor(context.lengths[:B])[:, None] + torch.arange(L + 1)  # on the CPU, where draws are cheapest
+        known = torch.tensor(context.lengths[:B])[:, None] + torch.arange(rows)  # on the CPU, where draws are cheapest
         positions = known.to(device, non_blocking=True)
-        attend = context.attend([n + 1 for n in healthy])
-        hidden = self.hidden(self.embed(ids, embed), positions, attend)
+        views = context.views([n + 1 for n in healthy], rows)
         uniforms = None if streams is None else streams.uniform(known[:, 1:], "draft").to(device, non_blocking=True)
+        proposal = self._draft(self.embed(ids, embed), positions, views, head, anchors, wanted, temperature, uniforms)
+        return proposal if rows == L + 1 else _cut(proposal, L)
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Let `torch.compile` make programs of the drafter's steps as they are first used: minutes, and a C++ compiler.
+
+        args, kwargs  those of `torch.compile`
+        Drafts may then differ where scores are equal to the last bits; they are verified as ever.
+        """
+        self._draft = torch.compile(self._draft_block, *args, **kwargs)
+        self.commit = torch.compile(self._commit, *args, **kwargs)
+        self._is_compiled = True
+
+    def _draft_block(
+        self,
+        rows: Tensor,
+        positions: Tensor,
+        views: ContextViews,
+        head: Head,
+        anchors: Tensor,
+        lengths: Tensor,
+        temperature: Tensor,
+        uniforms: Tensor | None,
+    ) -> Proposal:
+        hidden = self.hidden(rows, positions, views.attend)
         # The anchor's row goes through the head for nothing: a block cut by a row would be copied first.
-        return self._choose(hidden[:, 1:], self.logits(hidden, head)[:, 1:], anchors, wanted, temperature, uniforms)
+        return self._choose(hidden[:, 1:], self.logits(hidden, head)[:, 1:], anchors, lengths, temperature, uniforms)
 
     def _choose(
         self,
@@ -150,7 +183,7 @@ class Drafter(nn.Module):
             scores = logits.amax(-1)
         else:
             tokens, candidates, probs, scores = self.candidate_selector(hidden, logits, anchors, temperature, uniforms)
-        finite = (scores + hidden.sum(-1, dtype=torch.promote_types(hidden.dtype, torch.float32))).isfinite()
+        finite = (scores + sums(hidden)).isfinite()
         asked = torch.arange(tokens.shape[1], device=lengths.device) < lengths[:, None]
         finite = (finite | ~asked).all(-1)
         return Proposal(
@@ -159,6 +192,12 @@ class Drafter(nn.Module):
             candidates=candidates,
             probs=probs,
         )
+
+
+def _cut(proposal: Proposal, L: int) -> Proposal:
+    """The first L drafts of each row."""
+    candidates, probs = (None if part is None else part[:, :L] for part in (proposal.candidates, proposal.probs))
+    return Proposal(tokens=proposal.tokens[:, :L], lengths=proposal.lengths, candidates=candidates, probs=probs)
 
 
 def _each_slot_alone(logits: Tensor, temperature: Tensor, uniforms: Tensor | None) -> tuple[Tensor, Tensor | None]:

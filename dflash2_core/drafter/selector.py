@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dflash2_core.config import DrafterConfig
+from dflash2_core.drafter.health import sums
 from dflash2_core.sampling import draw
 
 
@@ -148,4 +149,4 @@ class CandidateSelector(nn.Module):
         gate = self.hidden_projection(hidden)
         S = transition_scores(unary, candidates, gate, self.predecessor_codebook, self.successor_codebook, anchors)
         tokens, q, scores = choose_path(S, candidates, temperature, uniforms)
-        return tokens, candidates, q, scores + unary.sum(-1, dtype=scores.dtype)
+        return tokens, candidates, q, scores + sums(unary)

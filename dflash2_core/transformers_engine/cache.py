@@ -188,13 +188,14 @@ class RollbackCache(Cache):  # type: ignore[misc]
 
 def _written(states: Tensor, new: Tensor, place: Place) -> Tensor:
     """states [rows, heads, capacity, d], new [place's rows, heads, T, d] -> what the place's rows can see."""
+    seen = states[place.rows, :, : place.end]
     start, *others = place.starts
     if all(other == start for other in others):
-        states[place.rows, :, start : place.end] = new
+        seen[:, :, start:] = new
     else:
-        rows = torch.arange(place.rows.start, place.rows.stop, device=states.device)[:, None]
-        states[rows, :, place.positions(states.device)] = new.transpose(1, 2)
-    return states[place.rows, :, : place.end]
+        rows = torch.arange(len(place.starts), device=states.device)[:, None]
+        seen[rows, :, place.positions(states.device)] = new.transpose(1, 2)
+    return seen
 
 
 def _sized(like: Tensor, rows: int, capacity: int) -> Tensor:

@@ -37,6 +37,8 @@ class TransformersEngine:
     prefill_chunk   most prompt tokens in one pass: bounds the memory that a long prompt takes
     width           "fixed": every cycle drafts a whole block; "auto": as much of it as pays by what is measured, also nothing.
                     Greedy ids are the same; what is sampled, whose law is the same, then differs from run to run
+    compile         the drafter goes through `torch.compile`, which needs a C++ compiler and, at first, minutes: for servers
+    Raises CompatibilityError for a drafter that does not fit, and for what cannot be compiled here.
     """
 
     ACCEPTANCE_FLOOR = 1.2
@@ -52,6 +54,7 @@ class TransformersEngine:
         max_batch_size: int = 1,
         prefill_chunk: int = 1024,
         width: str = "fixed",
+        compile: bool = False,
     ) -> None:
         if width not in WIDTHS:
             raise CompatibilityError(f"width is {width!r}; it must be one of {', '.join(WIDTHS)}")
@@ -70,6 +73,8 @@ class TransformersEngine:
         if drafter is not None:
             own = {name for name, _ in drafter.named_parameters()}
             require_fit(drafter.config, _facts(target), own=own)
+            if compile:
+                _compile(drafter, target)
 
     @classmethod
     def from_pretrained(
@@ -83,6 +88,7 @@ class TransformersEngine:
         prefill_chunk: int = 1024,
         block_size: int | None = None,
         width: str = "fixed",
+        compile: bool = False,
     ) -> "TransformersEngine":
         """Load both from local folders.
 
@@ -93,7 +99,7 @@ class TransformersEngine:
         model = Target.from_pretrained(target, dtype=dtype, device=device)
         loaded = None if drafter is None else load_drafter(drafter, dtype=model.dtype, device=model.device)
         options: dict[str, Any] = {"max_batch_size": max_batch_size, "prefill_chunk": prefill_chunk, "width": width}
-        return cls(model, loaded, block_size=block_size, **options)
+        return cls(model, loaded, block_size=block_size, compile=compile, **options)
 
     def generate(
         self,
@@ -207,6 +213,26 @@ class TransformersEngine:
                 LowAcceptanceWarning,
                 stacklevel=4,
             )
+
+
+def _compile(drafter: Drafter, target: Target) -> None:
+    """Compile, and draft one block of nothing: what cannot be compiled is to fail here, not within a request."""
+    drafter.compile()
+    context, config = drafter.new_context(), drafter.config
+    context.join()
+    taps = torch.zeros(1, 2, len(config.target_layer_ids) * config.target_hidden_size, dtype=target.dtype, device=target.device)
+    anchor, greedy = torch.zeros(1, dtype=torch.int64, device=target.device), torch.zeros(1, device=target.device)
+    try:
+        context.append(taps, [2])
+        drafter.propose(
+            context, anchor, [config.num_drafts], embed=target.embed, head=target.head, temperature=greedy, streams=None
+        )
+    except Exception as error:  # compilers and their backends raise what they like
+        reason = " ".join(str(error).split())
+        raise CompatibilityError(
+            f"the drafter could not be compiled here: {type(error).__name__}: {reason:.300}. `compile` needs a C++ compiler "
+            "that torch.compile can use; without `compile` the drafter runs as it is"
+        ) from error
 
 
 def _facts(target: Target) -> TargetFacts:

@@ -84,11 +84,9 @@ def test_rows_that_draft_different_numbers_see_only_their_own_block(
 
 def test_a_short_block_that_sees_its_padding_is_caught(target: Borrowed, monkeypatch: pytest.MonkeyPatch) -> None:
     drafter = random_drafter(layer_windows=RING)
-    attend = DrafterContext.attend
+    views = DrafterContext.views
     monkeypatch.setattr(
-        DrafterContext,
-        "attend",
-        lambda self, block_lengths: attend(self, [max(block_lengths)] * len(block_lengths)),
+        DrafterContext, "views", lambda self, block_lengths, block: views(self, [block] * len(block_lengths), block)
     )
     with pytest.raises(AssertionError):
         assert_rows_draft_as_alone(drafter, target, [20, 0, 5], (7, 3, 0))
@@ -97,16 +95,16 @@ def test_a_short_block_that_sees_its_padding_is_caught(target: Borrowed, monkeyp
 def test_rows_that_share_one_length_are_caught(target: Borrowed, monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutant takes the longest row's length for every row: masks and ring slots of the others are then wrong."""
     drafter = random_drafter(layer_windows=RING)
-    attend = DrafterContext.attend
+    views = DrafterContext.views
 
-    def with_one_length(self: DrafterContext, block_lengths: Sequence[int]) -> object:
+    def with_one_length(self: DrafterContext, block_lengths: Sequence[int], block: int) -> object:
         lengths, self.lengths = self.lengths, [max(self.lengths)] * len(self.lengths)
         try:
-            return attend(self, block_lengths)
+            return views(self, block_lengths, block)
         finally:
             self.lengths = lengths
 
-    monkeypatch.setattr(DrafterContext, "attend", with_one_length)
+    monkeypatch.setattr(DrafterContext, "views", with_one_length)
     with pytest.raises(AssertionError):
         assert_rows_draft_as_alone(drafter, target, [20, 0, 5], (7, 7, 7))
 
@@ -575,7 +573,7 @@ def test_a_later_slot_reaches_an_earlier_one_only_if_not_causal(window: int | No
     block = target.embedding[torch.arange(8)][None]
 
     def hidden(block: Tensor) -> Tensor:
-        return drafter.hidden(block, torch.arange(6, 14)[None], rows.attend([8]))[0]
+        return drafter.hidden(block, torch.arange(6, 14)[None], rows.views([8], 8).attend)[0]
 
     before = hidden(block)
     for slot in range(1, 8):
