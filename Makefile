@@ -7,7 +7,7 @@ export HF_HUB_OFFLINE := 1
 # Two threads at most: oversubscribed OpenMP crawls.
 export OMP_NUM_THREADS ?= 2
 
-.PHONY: demo test test-core test-gguf lint tiny-pair clean
+.PHONY: demo test test-core test-gguf lint bench-core tiny-pair clean
 
 demo: $(VENV)/.ready
 	$(RUN)/dflash2 generate --compare --dtype float32 $(PROMPTS)
@@ -26,6 +26,10 @@ lint: $(VENV)/.ready
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
+
+# Some fifteen minutes on two idle cores; needs a C++ compiler.
+bench-core: $(VENV)/.ready
+	$(RUN)/python -m bench.core
 
 # The embedded pair from nothing, on Debian with the package python3.11-doc: some three hours on two idle cores.
 tiny-pair: $(VENV)/.ready

@@ -5,85 +5,26 @@ sample is kept in `bench/core.json`; the summary is of medians.
 """
 
 import argparse
+import copy
 import json
+import os
 import platform
-import shutil
-import statistics
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dflash2_core import Drafter, SamplingParams, TransformersEngine, load_drafter
-from dflash2_core.assets import held_out_prompts, tiny_pair
-from dflash2_core.transformers_engine import Target
+from bench.pair import Pair, load, prompt_of, seconds_of
+from dflash2_core import Drafter, SamplingParams, TransformersEngine
+from dflash2_core.drafter import DrafterContext
 
 NEW_TOKENS = 96
 CONTEXTS = (64, 512, 2000, 4000)
-CONTEXT_LIMIT = 4608  # the embedded pair states 2,048: past that it writes worse, at the same cost
 ROWS = (1, 4, 16)
 PARAMS = SamplingParams(max_new_tokens=NEW_TOKENS, ignore_eos=True)
-
-
-@dataclass
-class Pair:
-    """The embedded pair, and the same weights in the peer's own class."""
-
-    target: Target
-    drafter: Drafter
-    engine: TransformersEngine
-    plain: TransformersEngine
-    peer: Any
-    prompts: list[list[int]]
-    samples: dict[str, list[float]] = field(default_factory=dict)
-
-    def note(self, name: str, value: float) -> None:
-        self.samples.setdefault(name, []).append(value)
-
-    def median(self, name: str) -> float:
-        return statistics.median(self.samples[name])
-
-
-def load() -> Pair:
-    from dflash.model import DFlash2DraftModel
-
-    with TemporaryDirectory() as folder:
-        paths = [_with_longer_context(path, Path(folder) / path.name) for path in (tiny_pair().target, tiny_pair().drafter)]
-        target = Target.from_pretrained(paths[0], dtype="float32", device="cpu")
-        drafter = load_drafter(paths[1], dtype=torch.float32)
-        peer, loaded = DFlash2DraftModel.from_pretrained(paths[1], dtype=torch.float32, output_loading_info=True)
-    if any(loaded[problem] for problem in ("missing_keys", "unexpected_keys", "mismatched_keys")):
-        raise SystemExit(f"the peer did not take the drafter's weights as they are: {loaded}")
-    assert target.tokenizer is not None
-    prompts = [target.tokenizer(entry["text"])["input_ids"] for entry in held_out_prompts()]
-    return Pair(target, drafter, TransformersEngine(target, drafter), TransformersEngine(target), peer.eval(), prompts)
-
-
-def _with_longer_context(source: Path, copy: Path) -> Path:
-    shutil.copytree(source, copy)
-    config = json.loads((copy / "config.json").read_text())
-    (copy / "config.json").write_text(json.dumps(config | {"max_position_embeddings": CONTEXT_LIMIT}))
-    return copy
-
-
-def prompt_of(pair: Pair, length: int, seed: int) -> list[int]:
-    """A text of `length` ids, made of held-out prompts one after the other."""
-    ids: list[int] = []
-    while len(ids) < length:
-        ids += pair.prompts[(7 * seed + 31 * len(ids)) % len(pair.prompts)]
-    return ids[:length]
-
-
-def seconds_of(run: Callable[[], Any]) -> tuple[float, Any]:
-    start = time.perf_counter()
-    result = run()
-    return time.perf_counter() - start, result
 
 
 def whole_runs(pair: Pair, rounds: int) -> None:
@@ -100,14 +41,15 @@ def _one_round(pair: Pair, length: int, turn: int) -> None:
     runs: list[tuple[str, Callable[[], Any]]] = [
         ("plain", partial(pair.plain.generate, [prompt], PARAMS)),
         ("ours", partial(pair.engine.generate, [prompt], PARAMS)),
+        ("ours compiled", partial(pair.compiled.generate, [prompt], PARAMS)),
         ("dflash 0.1.0", partial(dflash_generate, pair.peer, pair.target.model, torch.tensor([prompt]), NEW_TOKENS, None)),
     ]
     texts = {}
-    for name, run in runs[turn % 3 :] + runs[: turn % 3]:
+    for name, run in runs[turn % len(runs) :] + runs[: turn % len(runs)]:
         seconds, texts[name] = seconds_of(run)
         pair.note(f"tokens_per_s {name} context {length}", NEW_TOKENS / seconds)
-    (ours,), (alone,), peers = texts["ours"], texts["plain"], texts["dflash 0.1.0"][0, length:].tolist()
-    if not ours.token_ids == alone.token_ids == peers:
+    (ours,), (compiled,), (alone,) = (texts[name] for name in ("ours", "ours compiled", "plain"))
+    if not ours.token_ids == compiled.token_ids == alone.token_ids == texts["dflash 0.1.0"][0, length:].tolist():
         raise SystemExit(f"the texts differ after {length} tokens: nothing here can be trusted")
     pair.note(f"acceptance_length context {length}", ours.stats.mean_acceptance_length)
 
@@ -122,10 +64,29 @@ def batches(pair: Pair, rounds: int) -> None:
             pair.note(f"tokens_per_s batch {rows}", len(prompts) * NEW_TOKENS / seconds)
 
 
+def gates(pair: Pair, rounds: int) -> None:
+    """Plain decoding beside width="auto", with the drafter and with one that knows nothing."""
+    useless = copy.deepcopy(pair.drafter)
+    torch.nn.init.normal_(useless.fc.weight, generator=torch.Generator().manual_seed(0))
+    engines = {
+        "plain": pair.plain,
+        "auto": TransformersEngine(pair.target, pair.drafter, width="auto"),
+        "auto, useless drafter": TransformersEngine(pair.target, useless, width="auto"),
+    }
+    for turn in range(rounds + 1):
+        prompt = prompt_of(pair, 64, seed=turn)
+        for name, engine in engines.items():
+            seconds, _ = seconds_of(partial(engine.generate, [prompt], PARAMS))
+            if turn > 0:  # in the first round the gate learns what costs what
+                pair.note(f"tokens_per_s gate {name}", NEW_TOKENS / seconds)
+
+
 def parts(pair: Pair, rounds: int) -> None:
-    """Seconds of the parts of a cycle at one place of a text: a plain step, a pass over a block, a draft."""
+    """Seconds of the parts of a cycle at one place of a text: a plain step, a pass over a block, a draft and a compiled one."""
     for length in CONTEXTS:
         measured = _parts_after(pair, prompt_of(pair, length, seed=1))
+        for run in measured.values():
+            run()
         for _ in range(20 * rounds):
             for name, run in measured.items():
                 pair.note(f"seconds {name} context {length}", seconds_of(run)[0])
@@ -133,19 +94,16 @@ def parts(pair: Pair, rounds: int) -> None:
 
 def _parts_after(pair: Pair, prompt: list[int]) -> dict[str, Callable[[], Any]]:
     taps, block = pair.drafter.config.target_layer_ids, pair.drafter.config.block_size
-    cache, context, length = pair.target.new_cache(), pair.drafter.new_context(), len(prompt)
-    context.join()
+    cache, length = pair.target.new_cache(), len(prompt)
     _, features = pair.target.forward(torch.tensor([prompt]), cache, rows=1, taps=taps)
-    assert features is not None
-    context.append(features, [length])
     ids = torch.tensor([prompt[-block:]])
 
     def one_pass(tokens: Tensor, tapped: Sequence[int]) -> None:
         pair.target.forward(tokens, cache, rows=tokens.shape[1], taps=tapped)
         cache.rollback(length)
 
-    def propose() -> None:
-        pair.drafter.propose(
+    def propose(drafter: Drafter, context: DrafterContext) -> None:
+        drafter.propose(
             context,
             ids[0, :1],
             [block - 1],
@@ -155,7 +113,19 @@ def _parts_after(pair: Pair, prompt: list[int]) -> dict[str, Callable[[], Any]]:
             streams=None,
         )
 
-    return {"plain_step": partial(one_pass, ids[:, :1], ()), "verify": partial(one_pass, ids, taps), "propose": propose}
+    drafts: dict[str, Callable[[], Any]] = {}
+    for name, engine in (("propose", pair.engine), ("propose compiled", pair.compiled)):
+        assert engine.drafter is not None
+        assert features is not None
+        context = engine.drafter.new_context()
+        context.join()
+        context.append(features, [length])
+        drafts[name] = partial(propose, engine.drafter, context)
+    passes: dict[str, Callable[[], Any]] = {
+        "plain step": partial(one_pass, ids[:, :1], ()),
+        "verify": partial(one_pass, ids, taps),
+    }
+    return passes | drafts
 
 
 class Stopwatch:
@@ -190,25 +160,39 @@ def shares(pair: Pair, rounds: int) -> None:
         delattr(module, name)
 
 
-def summary(pair: Pair) -> dict[str, Any]:
-    """Medians at the shortest context where none is named."""
+def summary(pair: Pair, form: str = "") -> dict[str, Any]:
+    """Medians at the shortest context where none is named; form: "" for the drafter as it is, or " compiled"."""
     near = CONTEXTS[0]
-    speed = {name: pair.median(f"tokens_per_s {name} context {near}") for name in ("plain", "ours", "dflash 0.1.0")}
-    step, verify, propose = (pair.median(f"seconds {part} context {near}") for part in ("plain_step", "verify", "propose"))
-    acceptance = pair.median(f"acceptance_length context {near}")
-    bound = acceptance / ((verify + propose) / step)
-    return {
-        "tokens_per_s_over_dflash_0_1_0": speed["ours"] / speed["dflash 0.1.0"],
-        "tokens_per_s_over_plain": speed["ours"] / speed["plain"],
+    plain, ours, peer = (f"tokens_per_s {name} context {near}" for name in ("plain", f"ours{form}", "dflash 0.1.0"))
+    parts = {part: pair.median(f"seconds {part} context {near}") for part in ("plain step", "verify", f"propose{form}")}
+    step, verify, propose = parts.values()
+    bound = pair.median(f"acceptance_length context {near}") / ((verify + propose) / step)
+    figures = {
+        "tokens_per_s_over_dflash_0_1_0": pair.paired(ours, peer),
+        "tokens_per_s_over_plain": pair.paired(ours, plain),
         "propose_over_plain_step": propose / step,
         "verify_over_plain_step": verify / step,
-        "share_of_bound": speed["ours"] / speed["plain"] / bound,
-        "batch16_over_batch1": pair.median("tokens_per_s batch 16") / pair.median("tokens_per_s batch 1"),
-        "selector_and_convolution_share": pair.median("selector_and_convolution_share"),
-        "propose_over_plain_step_by_context": {
-            str(n): pair.median(f"seconds propose context {n}") / pair.median(f"seconds plain_step context {n}")
+        "share_of_bound": pair.paired(ours, plain) / bound,
+        "by_context": {
+            str(n): {
+                "tokens_per_s": pair.median(f"tokens_per_s ours{form} context {n}"),
+                "tokens_per_s_over_dflash_0_1_0": pair.paired(
+                    f"tokens_per_s ours{form} context {n}", f"tokens_per_s dflash 0.1.0 context {n}"
+                ),
+                "propose_milliseconds": 1000 * pair.median(f"seconds propose{form} context {n}"),
+            }
             for n in CONTEXTS
         },
+    }
+    if form:
+        return figures
+    return figures | {
+        "batch16_over_batch1": pair.paired("tokens_per_s batch 16", "tokens_per_s batch 1"),
+        "selector_and_convolution_share": pair.median("selector_and_convolution_share"),
+        "auto_over_plain": pair.paired("tokens_per_s gate auto", "tokens_per_s gate plain"),
+        "auto_with_a_useless_drafter_over_plain": pair.paired(
+            "tokens_per_s gate auto, useless drafter", "tokens_per_s gate plain"
+        ),
     }
 
 
@@ -219,24 +203,35 @@ def measure(threads: int, rounds: int) -> dict[str, Any]:
     pair.samples.clear()
     whole_runs(pair, rounds)
     batches(pair, rounds)
+    gates(pair, rounds)
     parts(pair, rounds)
     shares(pair, rounds)
-    return {"threads": threads, "summary": summary(pair), "samples": pair.samples}
+    return {"threads": threads, "summary": summary(pair), "compiled": summary(pair, " compiled"), "samples": pair.samples}
+
+
+def _processor() -> str:
+    """As Linux names it, or as Python can."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("bench/core.json"))
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args(arguments)
     torch.set_grad_enabled(False)
     runs = [measure(threads, options.rounds) for threads in options.threads]
-    machine = f"{platform.processor() or platform.machine()}, torch {torch.__version__}, float32"
-    report = {"machine": machine, "summary": runs[-1]["summary"], "runs": runs}
+    machine = f"{_processor()}, {os.cpu_count()} cores, torch {torch.__version__}, float32"
+    report = {"machine": machine, "summary": runs[0]["summary"], "compiled": runs[0]["compiled"], "runs": runs}
     options.output.write_text(json.dumps(report, indent=1) + "\n")
     for run in runs:
-        print(f"{run['threads']} threads: {json.dumps(run['summary'], indent=2)}")
+        shown = {name: run[name] for name in ("summary", "compiled")}
+        print(f"{run['threads']} threads: {json.dumps(shown, indent=2)}")
 
 
 if __name__ == "__main__":

@@ -93,8 +93,11 @@ def stated(folder: Path, name: str) -> str | None:
     readme = folder / "README.md"
     if not is_regular(readme):
         return None
-    with readme.open("rb") as file:
-        text = file.read(README_BYTES).decode("utf-8", errors="replace")
+    try:
+        with readme.open("rb") as file:
+            text = file.read(README_BYTES).decode("utf-8", errors="replace")
+    except OSError:  # a card that may not be read states nothing
+        return None
     front = re.match(r"---\s*\n(.*?)\n---\s*(\n|$)", text, re.DOTALL)
     found = re.search(rf"^{name}:[ \t]*(?:\n[ \t]*-[ \t]+)?(\S.*?)[ \t]*$", front[1], re.MULTILINE) if front else None
     return found[1].strip("\"'") if found else None

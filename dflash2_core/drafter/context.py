@@ -29,7 +29,7 @@ class DrafterContext:
     """Rows 0 .. active-1 are in use; `propose` drafts for the first rows of them.
 
     lengths  committed positions per row: the row's anchor is at position lengths[row]
-    healthy  False for a row whose target features were not finite: it drafts nothing until it leaves
+    finite   [max_rows] bool, on the device: False for a row whose target features were not; it drafts nothing until it leaves
     capacity the positions a row has slots for; limit: the capacity at which it stops growing and is a ring, None for never
     """
 
@@ -44,7 +44,7 @@ class DrafterContext:
         self._masks = Masks(drafter.config, drafter.fc.weight.dtype, drafter.fc.weight.device)
         self.max_rows = max_rows
         self.lengths: list[int] = []
-        self.healthy: list[bool] = []
+        self.finite = torch.ones(max_rows, dtype=torch.bool, device=drafter.fc.weight.device)
         windows = [window for window in self._config.layer_windows if window is not None]
         slides = len(windows) == self._config.num_hidden_layers
         self.limit = min(max(1, max(windows) - 1), self._config.max_position_embeddings) if slides else None
@@ -67,7 +67,7 @@ class DrafterContext:
         for buffer in (*self._keys, *self._values):
             buffer[row].zero_()  # an old NaN would reach the attention through 0 * NaN, masked or not
         self.lengths.append(0)
-        self.healthy.append(True)
+        self.finite[row] = True
         return row
 
     def leave(self, row: int) -> None:
@@ -81,9 +81,9 @@ class DrafterContext:
         if row != last:
             for buffer in (*self._keys, *self._values):
                 buffer[row].copy_(buffer[last])
-            self.lengths[row], self.healthy[row] = self.lengths[last], self.healthy[last]
+            self.lengths[row] = self.lengths[last]
+            self.finite[row] = self.finite[last]
         self.lengths.pop()
-        self.healthy.pop()
         if self.active == 0 and self.capacity > self.FIRST_CAPACITY:
             self._start()
 
@@ -104,7 +104,7 @@ class DrafterContext:
         self._reserve(max(self.lengths[row] + count for row, count in zip(rows, counts, strict=True)))
         passed_over = max(0, min(counts) - self.capacity)  # by the ring, at once; broken numbers there count all the same
         if passed_over:
-            self._note_health(sums(self._drafter.encode_taps(taps[:, :passed_over])), [passed_over] * len(counts), rows)
+            self._note_health(sums(self._drafter.encode_taps(taps[:, :passed_over])), rows)
         offsets = torch.arange(passed_over, longest, device=taps.device)
         kept = torch.tensor(list(counts), device=taps.device)[:, None]
         positions = torch.tensor([self.lengths[row] for row in rows], device=taps.device)[:, None] + offsets
@@ -116,7 +116,7 @@ class DrafterContext:
         for layer, (k, v) in enumerate(committed):
             self._keys[layer][row_index, :, slots] = k.transpose(1, 2)
             self._values[layer][row_index, :, slots] = v.transpose(1, 2)
-        self._note_health(total, [count - passed_over for count in counts], rows)
+        self._note_health(torch.where(offsets < kept, total, 0), rows)
         for row, count in zip(rows, counts, strict=True):
             self.lengths[row] += count
 
@@ -136,10 +136,9 @@ class DrafterContext:
             values=[values[seen] for values in self._values],
         )
 
-    def _note_health(self, total: Tensor, counts: Sequence[int], rows: range) -> None:
-        """total [n, T], the sum of the features at each position, of which each row commits the first `counts`."""
-        for row, count, finite in zip(rows, counts, total.isfinite().tolist(), strict=True):
-            self.healthy[row] = self.healthy[row] and all(finite[:count])
+    def _note_health(self, total: Tensor, rows: range) -> None:
+        """total [n, T], sums of the features that each row commits."""
+        self.finite[rows.start : rows.stop] &= total.isfinite().all(-1)
 
     def _reserve(self, length: int) -> None:
         length = self._within_limit(length)

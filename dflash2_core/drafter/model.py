@@ -128,8 +128,7 @@ class Drafter(nn.Module):
             )
         if context.active < B:
             raise ValueError(f"drafts asked for {B} rows, but {context.active} rows of the context are in use")
-        healthy = [n if ok else 0 for n, ok in zip(asked, context.healthy[:B], strict=True)]
-        wanted, L = torch.tensor(healthy, dtype=torch.int64, device=device), max(healthy, default=0)
+        wanted, L = torch.tensor(asked, dtype=torch.int64, device=device), max(asked, default=0)
         if L == 0:
             return Proposal(tokens=anchors.new_zeros(B, 0), lengths=wanted)
         rows = self.config.block_size if self._is_compiled else L + 1  # one shape of block: compiled once
@@ -137,8 +136,9 @@ class Drafter(nn.Module):
         ids[:, 0] = anchors
         known = torch.tensor(context.lengths[:B])[:, None] + torch.arange(rows)  # on the CPU, where draws are cheapest
         positions = known.to(device, non_blocking=True)
-        views = context.views([n + 1 for n in healthy], rows)
+        views = context.views([n + 1 for n in asked], rows)
         uniforms = None if streams is None else streams.uniform(known[:, 1:], "draft").to(device, non_blocking=True)
+        wanted = torch.where(context.finite[:B], wanted, 0)
         proposal = self._draft(self.embed(ids, embed), positions, views, head, anchors, wanted, temperature, uniforms)
         return proposal if rows == L + 1 else _cut(proposal, L)
 

@@ -39,6 +39,7 @@ class Batch:
         self._context: DrafterContext | None = None
         self._taps: Sequence[int] = ()
         self._late: list[tuple[Tensor, list[int]]] = []
+        self._sick: set[Request] = set()  # whose context holds features that are not finite
         if drafter is not None and num_drafts:
             self._context, self._taps = drafter.new_context(max_rows), drafter.config.target_layer_ids
 
@@ -100,6 +101,8 @@ class Batch:
                 request.stats.record(outcome.drafted, outcome.accepted, len(kept))
             else:
                 request.stats.skip(reasons[row])
+                if asked[row] and self._context is not None and not self._context.finite[row]:
+                    self._sick.add(request)
             counts.append(0 if request.is_over else len(kept))
             progress.append((request, kept))
         self.target.rewind(self._cache, counts)
@@ -119,6 +122,7 @@ class Batch:
         self._cache.move(last, row)
         if self._context is not None:
             self._context.leave(row)
+        self._sick.discard(request)
         self.requests[row] = self.requests[last]
         self.requests.pop()
 
@@ -176,7 +180,7 @@ class Batch:
             return 0, "past the drafter's context limit"
         if request.remaining == 1:
             return 0, "last token of the budget"
-        if not self._context.healthy[row]:
+        if request in self._sick:
             return 0, NOT_FINITE
         return min(width, request.remaining - 1, room), NOT_FINITE
 

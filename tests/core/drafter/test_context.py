@@ -191,9 +191,8 @@ HOLE = [("join", 9), ("join", 30), ("join", 4), ("leave", 0), ("append", 2)]
 
 class ForgetsToMove(DrafterContext):
     def leave(self, row: int) -> None:
-        self.lengths[row], self.healthy[row] = self.lengths[-1], self.healthy[-1]
+        self.lengths[row], self.finite[row] = self.lengths[-1], self.finite[self.active - 1]
         self.lengths.pop()
-        self.healthy.pop()
 
 
 class ForgetsTheLength(DrafterContext):
@@ -421,7 +420,7 @@ def test_health_does_not_depend_on_how_a_prompt_is_chunked(chunk: int, position:
     taps[position, 3] = torch.nan
     rows = random_drafter(layer_windows=windows).new_context()
     append(rows, rows.join(), taps, chunk)
-    assert rows.healthy == [False]
+    assert rows.finite.tolist() == [False]
 
 
 def hidden_by_dense_masks(drafter: Drafter, taps: Tensor, anchor: int, drafts: int, embedding: Tensor) -> Tensor:
@@ -674,7 +673,7 @@ def test_a_row_that_joins_without_a_clean_buffer_is_caught() -> None:
     class KeepsTheDirt(DrafterContext):
         def join(self) -> int:
             self.lengths.append(0)
-            self.healthy.append(True)
+            self.finite[self.active - 1] = True
             return self.active - 1
 
     drafter, target = random_drafter(seed=3, layer_windows=RING), borrowed()
