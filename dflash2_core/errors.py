@@ -19,3 +19,7 @@ class CompatibilityError(Dflash2Error):
 
 class SamplingError(Dflash2Error):
     """A request asks for sampling that cannot be honoured exactly, or that makes no sense."""
+
+
+class EngineError(Dflash2Error):
+    """An engine was not found, cannot run DFlash 2, did not start, or failed at a request."""

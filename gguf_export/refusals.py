@@ -34,15 +34,16 @@ def refuse_unfit(checkpoint: Checkpoint, target: Target) -> None:
     """Raises NotExportableError with every reason why this drafter on this target is nothing for llama.cpp."""
     own = set(checkpoint.tensor_names)
     problems = [
-        *_unsayable(checkpoint.config),
-        *_own_tensor_problems(own),
+        *config_problems(checkpoint.config),
+        *own_tensor_problems(own),
         *_misfits(checkpoint.config, target, own),
     ]
     if problems:
         raise NotExportableError(placed(checkpoint.path), problems)
 
 
-def _unsayable(config: DrafterConfig) -> list[str]:
+def config_problems(config: DrafterConfig) -> list[str]:
+    """What llama.cpp has no way to be told, or cannot compute, of a drafter that is sound in itself."""
     problems = rope_problems(config)
     if len(set(config.layer_causal)) > 1:
         kinds = ", ".join("causal" if causal else "not causal" for causal in config.layer_causal)
@@ -62,7 +63,8 @@ def _unsayable(config: DrafterConfig) -> list[str]:
     return problems
 
 
-def _own_tensor_problems(own: Collection[str]) -> list[str]:
+def own_tensor_problems(own: Collection[str]) -> list[str]:
+    """Of the optional tensors that a checkpoint brings (canonical names): what llama.cpp would make of them instead."""
     if OWN_MASK in own and not {OWN_EMBEDDING, OWN_HEAD} <= set(own):
         return [
             f"it has a mask row of its own ({OWN_MASK}), which a GGUF can hold only inside an embedding of its own, beside a "

@@ -14,6 +14,7 @@ from dflash2_core import __version__
 from dflash2_core.cli.export_gguf import export_gguf
 from dflash2_core.cli.generate import generate
 from dflash2_core.cli.inspect import inspect
+from dflash2_core.cli.serve import serve
 from dflash2_core.cli.train import train
 from dflash2_core.errors import Dflash2Error
 
@@ -28,6 +29,7 @@ app.command()(generate)
 app.command()(inspect)
 app.command()(train)
 app.command("export-gguf")(export_gguf)
+app.command()(serve)
 
 
 def _tell_version(asked: bool) -> None:

@@ -11,7 +11,7 @@ FLOORS = [
     {"config"},
     {"checkpoint", "compatibility"},
     {"sampling"},
-    {"drafter"},
+    {"drafter", "engines"},
     {"assets", "transformers_engine"},
     {"training"},
     {"conformance"},
@@ -20,6 +20,7 @@ FLOORS = [
 FLOOR_OF = {name: height for height, names in enumerate(FLOORS) for name in names}
 NOT_IN_THE_BASE_INSTALL = {"transformers", "tokenizers", "reasoning_gym"}
 ENGINES = {"vllm", "sglang", "llama_cpp"}
+ADAPTERS = sorted(path for path in (ROOT / "adapters").rglob("*.py"))
 
 
 def imports_of(source: Path) -> set[str]:
@@ -71,6 +72,18 @@ def test_the_base_install_imports_the_package_without_the_extras() -> None:
     assert reached
     for source in reached:
         assert not {name.split(".")[0] for name in imports_of(source)} & NOT_IN_THE_BASE_INSTALL, source
+
+
+@pytest.mark.parametrize("source", ADAPTERS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_an_adapter_imports_no_other_and_nothing_of_the_core_above_the_engines(source: Path) -> None:
+    own = source.relative_to(ROOT / "adapters").parts[0]
+    for name in imports_of(source):
+        first, *rest = name.split(".")
+        if first == "dflash2_core" and rest and rest[0] in FLOOR_OF:
+            assert FLOOR_OF[rest[0]] <= FLOOR_OF["engines"], f"{own} imports {name}"
+        elif first.startswith("dflash2_") and first != "dflash2_core":
+            assert first == own, f"{own} imports {first}"
+        assert first not in {"recipes", "tests"}
 
 
 def test_a_floor_broken_on_purpose_is_seen(tmp_path: Path) -> None:

@@ -1,0 +1,92 @@
+"""llama-server's command line: what the pair needs, and what of it is the caller's to add."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from dflash2_core.config import DrafterConfig
+from dflash2_core.engines import Command, EngineOptions
+from dflash2_core.errors import CompatibilityError, EngineError
+
+BATCH, UBATCH = 2048, 512
+"""llama.cpp's own sizes. They are always said, so that no variable of the environment says others."""
+VARIABLES = "LLAMA_ARG_SPEC_"
+OURS = {
+    # option -> what says it instead
+    **dict.fromkeys(("-m", "--model"), "the target"),
+    **dict.fromkeys(("-md", "--model-draft", "--spec-draft-model"), "the drafter"),
+    **dict.fromkeys(("--spec-type", "--metrics"), "this adapter, always the same"),
+    **dict.fromkeys(("--spec-draft-n-max", "--draft", "--draft-max", "--draft-n"), "num_drafts (--drafts)"),
+    **dict.fromkeys(("-np", "--parallel"), "parallel (--parallel)"),
+    **dict.fromkeys(("-c", "--ctx-size"), "context (--context)"),
+    "--host": "host (--host)",
+    "--port": "port (--port)",
+}
+NOT_LOSSLESS = {
+    **dict.fromkeys(("--spec-synth-len", "--spec-synth-rates"), "drafts would be kept without the target's consent"),
+    "--spec-draft-sampling": "llama.cpp draws no drafts of a DFlash drafter, whatever this says",
+}
+
+
+def server_command(program: Path, target: Path, drafter: tuple[Path, DrafterConfig] | None, options: EngineOptions) -> Command:
+    """What would be run; drafter: its GGUF and what stands in it.
+
+    Raises CompatibilityError where the sizes do not go together, EngineError for an option that is not the caller's to give.
+    """
+    _refuse_foreign(options.extra)
+    argv = [str(program), "-m", str(target), "--host", options.host, "--port", str(options.port), "--metrics"]
+    argv += ["-np", str(options.parallel)]
+    if options.context is not None:
+        argv += ["-c", str(options.context * options.parallel)]
+    rows = 1
+    if drafter is not None:
+        path, config = drafter
+        num_drafts = _num_drafts(config, options)
+        rows = options.parallel * (num_drafts + 1)
+        argv += ["-md", str(path), "--spec-type", "draft-dflash", "--spec-draft-n-max", str(num_drafts)]
+    argv += _batch_sizes(rows, options)
+    return Command(argv=(*argv, *options.extra))
+
+
+def _num_drafts(config: DrafterConfig, options: EngineOptions) -> int:
+    """Always said: llama.cpp's default is 3, whatever the block."""
+    if options.num_drafts is not None and options.num_drafts > config.num_drafts:
+        raise CompatibilityError(
+            f"{options.num_drafts} drafts were asked for, and a drafter of block size {config.block_size} makes "
+            f"{config.num_drafts}"
+        )
+    return options.num_drafts or config.num_drafts
+
+
+def _batch_sizes(rows: int, options: EngineOptions) -> list[str]:
+    """The drafter's blocks of all requests go through one pass, and llama.cpp aborts where they do not fit into it."""
+    extra = _values(options.extra, {"-b": "-b", "--batch-size": "-b", "-ub": "-ub", "--ubatch-size": "-ub"})
+    batch, ubatch = extra.get("-b", max(BATCH, rows)), extra.get("-ub", max(UBATCH, rows))
+    if min(batch, ubatch) < rows:
+        raise CompatibilityError(
+            f"a pass takes {min(batch, ubatch)} rows (-ub {ubatch}, -b {batch}) and the blocks of {options.parallel} requests "
+            f"have {rows}, {rows // options.parallel} each: llama.cpp would abort; let -ub and -b be at least {rows}"
+        )
+    said = [] if "-b" in extra else ["-b", str(batch)]
+    return said if "-ub" in extra else [*said, "-ub", str(ubatch)]
+
+
+def _values(extra: Sequence[str], names: Mapping[str, str]) -> dict[str, int]:
+    found = {}
+    for option, value in zip(extra, [*extra[1:], ""], strict=True):
+        if option in names:
+            if not value.isdigit():
+                raise EngineError(f"{option} is followed by {value!r}: expected a number of rows")
+            found[names[option]] = int(value)
+    return found
+
+
+def _refuse_foreign(extra: Sequence[str]) -> None:
+    for argument in extra:
+        option = argument.partition("=")[0]
+        if option in OURS:
+            raise EngineError(f"{option} is not handed on to llama-server: it is said by {OURS[option]}")
+        if option in NOT_LOSSLESS:
+            raise EngineError(f"{option} is not handed on to llama-server: {NOT_LOSSLESS[option]}")
+    if set_ := sorted(name for name in os.environ if name.startswith(VARIABLES)):
+        raise EngineError(f"{', '.join(set_)} would change what llama-server drafts, unseen in its command: unset it")

@@ -1,0 +1,90 @@
+"""`dflash2 serve`: an engine with a drafter, checked before it starts, in the foreground."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dflash2_core.engines import Command, EngineOptions, find_engine
+from dflash2_core.errors import EngineError
+
+ENDS = (signal.SIGINT, signal.SIGTERM)
+
+
+def serve(
+    target: Annotated[Path, typer.Argument(help="The target, as the engine takes it; for llama-cpp a GGUF.")],
+    drafter: Annotated[
+        Path | None,
+        typer.Argument(help="The drafter: its folder, or for llama-cpp its GGUF too. Without one the target is served alone."),
+    ] = None,
+    extra: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- ENGINE ARGUMENTS]", help="Handed on to the engine as they are.")
+    ] = None,
+    engine: Annotated[str, typer.Option(help="The engine, of those whose adapters are installed.")] = "llama-cpp",
+    program: Annotated[Path | None, typer.Option(help="The engine's program. Default: where its adapter finds it.")] = None,
+    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 lets the system choose.")] = 8080,
+    parallel: Annotated[int, typer.Option(help="Requests decoded at once.")] = 1,
+    context: Annotated[
+        int | None, typer.Option(help="Positions of one request, prompt and output. Default: the engine's choice.")
+    ] = None,
+    drafts: Annotated[int | None, typer.Option(help="Drafts per cycle. Default: the drafter's block size - 1.")] = None,
+    outtype: Annotated[
+        str | None, typer.Option(help="How the weights of a drafter's folder are stored for llama-cpp. Default: bf16.")
+    ] = None,
+    cache: Annotated[Path | None, typer.Option(help="Folder of files made for the engine. Default: the user's cache.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, print the command, and leave it at that.")] = False,
+) -> None:
+    """Start an engine with a drafter that was found to fit; prints the very command that it runs."""
+    options = EngineOptions(
+        host=host,
+        port=port,
+        parallel=parallel,
+        context=context,
+        num_drafts=drafts,
+        drafter_dtype=outtype,
+        cache=cache,
+        extra=tuple(extra or ()),
+    )
+    found = find_engine(engine, program)
+    command = found.command(target, drafter, options)
+    print(command, flush=True)
+    if not dry_run:
+        for note in found.probe().notes:
+            print(f"dflash2: {note}", file=sys.stderr)
+        _run(command)
+
+
+def _run(command: Command) -> None:
+    """Until it ends, or is ended with this process. EngineError where it ends by itself with anything but 0."""
+    try:
+        process = subprocess.Popen(command.argv, env=os.environ | dict(command.env))
+    except OSError as problem:
+        raise EngineError(f"{command.argv[0]} cannot be run: {problem.strerror or problem}") from None
+    with _handed_on(process) as ended:
+        code = process.wait()
+    if code and not ended:
+        raise EngineError(f"{Path(command.argv[0]).name} ended with code {code}; what it said stands above")
+
+
+@contextmanager
+def _handed_on(process: "subprocess.Popen[bytes]") -> Iterator[list[int]]:
+    """The signals that end this process end the engine, which then ends this process; yields those that came."""
+    came: list[int] = []
+
+    def hand_on(number: int, _: Any) -> None:
+        came.append(number)
+        process.send_signal(number)
+
+    before = {number: signal.signal(number, hand_on) for number in ENDS}
+    try:
+        yield came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
