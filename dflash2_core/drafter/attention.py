@@ -55,4 +55,4 @@ class DrafterAttention(nn.Module):
 
     def _heads(self, x: Tensor) -> Tensor:
         """[R, T, heads * d] -> [R, T, heads, d]"""
-        return x.view(*x.shape[:-1], -1, self.head_dim)
+        return x.view(*x.shape[:-1], x.shape[-1] // self.head_dim, self.head_dim)

@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from dflash2_core.drafter.attention import Attend
 from dflash2_core.drafter.health import sums
-from dflash2_core.drafter.masks import Masks
+from dflash2_core.drafter.masks import Kind, Masks, own_masks
 
 if TYPE_CHECKING:
     from dflash2_core.drafter.model import Drafter
@@ -41,7 +42,8 @@ class DrafterContext:
     def __init__(self, drafter: "Drafter", max_rows: int = 1) -> None:
         self._drafter = drafter
         self._config = drafter.config
-        self._masks = Masks(drafter.config, drafter.fc.weight.dtype, drafter.fc.weight.device)
+        self._own_masks: dict[int, dict[Kind, Tensor]] = {}
+        self._unseen = torch.tensor(-torch.inf, dtype=drafter.fc.weight.dtype, device=drafter.fc.weight.device)
         self.max_rows = max_rows
         self.lengths: list[int] = []
         self.finite = torch.ones(max_rows, dtype=torch.bool, device=drafter.fc.weight.device)
@@ -100,25 +102,23 @@ class DrafterContext:
             raise ValueError(f"counts {list(counts)} for features of {taps.shape[0]} rows and {taps.shape[1]} positions")
         if longest == 0:
             return
-        rows = range(first_row, first_row + len(counts))
-        self._reserve(max(self.lengths[row] + count for row, count in zip(rows, counts, strict=True)))
+        rows = slice(first_row, first_row + len(counts))
+        lengths = self.lengths[rows]
+        self._reserve(max(length + count for length, count in zip(lengths, counts, strict=True)))
         passed_over = max(0, min(counts) - self.capacity)  # by the ring, at once; broken numbers there count all the same
         if passed_over:
-            self._note_health(sums(self._drafter.encode_taps(taps[:, :passed_over])), rows)
-        offsets = torch.arange(passed_over, longest, device=taps.device)
-        kept = torch.tensor(list(counts), device=taps.device)[:, None]
-        positions = torch.tensor([self.lengths[row] for row in rows], device=taps.device)[:, None] + offsets
-        live = (offsets < kept) & (offsets >= kept - self.capacity)
-        block = self._config.block_size
-        slots = torch.where(live, positions % self.capacity + block, block + self.capacity)
-        row_index = torch.arange(first_row, first_row + len(counts), device=taps.device)[:, None]
-        committed, total = self._drafter.commit(taps[:, passed_over:longest], positions)
-        for layer, (k, v) in enumerate(committed):
-            self._keys[layer][row_index, :, slots] = k.transpose(1, 2)
-            self._values[layer][row_index, :, slots] = v.transpose(1, 2)
-        self._note_health(torch.where(offsets < kept, total, 0), rows)
-        for row, count in zip(rows, counts, strict=True):
-            self.lengths[row] += count
+            self.finite[rows] &= sums(self._drafter.encode_taps(taps[:, :passed_over])).isfinite().all(-1)
+        device = taps.device
+        place = Place(
+            lengths=torch.tensor(lengths, device=device) + passed_over,
+            counts=torch.tensor(counts, device=device) - passed_over,
+            keys=[keys[rows] for keys in self._keys],
+            values=[values[rows] for values in self._values],
+            block=self._config.block_size,
+        )
+        end = taps.shape[1] if self._drafter.is_compiled else longest  # a compiled step wants few shapes
+        self.finite[rows] &= self._drafter.commit(taps[:, passed_over:end], place)
+        self.lengths[rows] = [length + count for length, count in zip(lengths, counts, strict=True)]
 
     def views(self, block_lengths: Sequence[int], block: int) -> "ContextViews":
         """What one draft reads and writes of the context.
@@ -127,18 +127,19 @@ class DrafterContext:
         block          L, the rows of the padded block
         """
         lengths = self.lengths[: len(block_lengths)]
-        start = self._config.block_size - block
-        end = self._config.block_size + min(max(lengths), self.capacity)
-        seen = (slice(len(lengths)), slice(None), slice(start, end))
-        return ContextViews(
-            masks=self._masks.of_layers(lengths, self.capacity, block_lengths, block),
-            keys=[keys[seen] for keys in self._keys],
-            values=[values[seen] for values in self._values],
+        used = min(max(lengths), self.capacity)
+        if block not in self._own_masks:
+            self._own_masks[block] = own_masks(self._config, block, self.finite.device)
+        masks = Masks(
+            kinds=tuple(zip(self._config.layer_windows, self._config.layer_causal, strict=True)),
+            own=self._own_masks[block],
+            unseen=self._unseen,
+            capacity=self.capacity,
+            whole=min(block_lengths) == block and min(lengths) >= used,
         )
-
-    def _note_health(self, total: Tensor, rows: range) -> None:
-        """total [n, T], sums of the features that each row commits."""
-        self.finite[rows.start : rows.stop] &= total.isfinite().all(-1)
+        start = self._config.block_size - block
+        seen = (slice(len(lengths)), slice(None), slice(start, self._config.block_size + used))
+        return ContextViews(masks, [keys[seen] for keys in self._keys], [values[seen] for values in self._values])
 
     def _reserve(self, length: int) -> None:
         length = self._within_limit(length)
@@ -168,19 +169,54 @@ class DrafterContext:
             return torch.zeros(shape, dtype=weight.dtype, device=weight.device)
 
 
-class ContextViews(NamedTuple):
-    """Of each layer: the mask (see `Masks.of_layers`), and keys and values [R, kv_heads, L + used slots, head_dim], the block's
-    own first."""
+class Place(NamedTuple):
+    """Where the features of n rows' next tokens go.
 
-    masks: list[Tensor | None]
+    lengths       [n] int64, positions that each row holds already
+    counts        [n] int64, how many it gets
+    keys, values  of each layer: the rows' whole buffers, to be written
+    block         slots before the context's
+    """
+
+    lengths: Tensor
+    counts: Tensor
+    keys: list[Tensor]
+    values: list[Tensor]
+    block: int
+
+    def write(self, committed: Sequence[tuple[Tensor, Tensor]], T: int) -> None:
+        """committed: of each layer, k and v [n, kv_heads, T, head_dim] of the positions after `lengths`."""
+        capacity = self.keys[0].shape[2] - self.block - 1
+        offsets, counts = torch.arange(T, device=self.counts.device), self.counts[:, None]
+        live = (offsets < counts) & (offsets >= counts - capacity)
+        slots = torch.where(live, (self.lengths[:, None] + offsets) % capacity, capacity) + self.block
+        rows = torch.arange(len(counts), device=counts.device)[:, None]
+        for layer, (k, v) in enumerate(committed):
+            self.keys[layer][rows, :, slots] = k.transpose(1, 2)
+            self.values[layer][rows, :, slots] = v.transpose(1, 2)
+
+
+class ContextViews(NamedTuple):
+    """Of each layer: keys and values [R, kv_heads, L + used slots, head_dim], the block's own first."""
+
+    masks: Masks
     keys: list[Tensor]
     values: list[Tensor]
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """The attention of a block over its row's context and itself: an `Attend`."""
-        keys, values = self.keys[layer], self.values[layer]
-        keys[:, :, : k.shape[2]] = k
-        values[:, :, : v.shape[2]] = v
-        # The heads of a group share their keys: asked as one longer query, no key is repeated in memory.
-        grouped = q.reshape(*k.shape[:2], -1, q.shape[-1])
-        return F.scaled_dot_product_attention(grouped, keys, values, attn_mask=self.masks[layer]).reshape(q.shape)
+    def attention(self, lengths: Tensor, block_lengths: Tensor, block: int) -> Attend:
+        """The attention of blocks of `block` rows over their row's context and themselves.
+
+        lengths        [R] int64, committed positions of each row
+        block_lengths  [R] int64, of each row: the rows of its block that are real
+        """
+        masks = self.masks.of_layers(lengths, block_lengths, self.keys[0].shape[2] - block)
+
+        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            keys, values = self.keys[layer], self.values[layer]
+            keys[:, :, :block] = k
+            values[:, :, :block] = v
+            # The heads of a group share their keys: asked as one longer query, no key is repeated in memory.
+            grouped = q.reshape(*k.shape[:2], -1, q.shape[-1])
+            return F.scaled_dot_product_attention(grouped, keys, values, attn_mask=masks[layer]).reshape(q.shape)
+
+        return attend

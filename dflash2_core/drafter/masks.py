@@ -1,6 +1,6 @@
 """What a block's rows see: by window and causality, of the context and of the block itself (reference, section 3)."""
 
-from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,48 +30,55 @@ def visible_in_context(positions: Tensor, queries: Tensor, window: int | None) -
     return positions[:, None, :] >= first[:, :, None]
 
 
-class Masks:
-    """The attention masks of drafts, in a dtype and on a device; what does not change between them is kept.
+class Masks(NamedTuple):
+    """What is known of a draft's masks before it: no tensor here depends on the lengths of rows.
 
     The heads of a group ask as one longer query, so that each row of the block stands in a mask once a head of a group.
+
+    kinds     of each layer
+    own       of each kind [heads of a group * L, L] bool, what whole blocks see of themselves
+    unseen    [] -inf, in the dtype of the scores
+    capacity  position p of the context is in slot p % capacity
+    whole     no block is padded, and all rows have used the same slots
     """
 
-    def __init__(self, config: DrafterConfig, dtype: torch.dtype, device: torch.device) -> None:
-        self._kinds: list[Kind] = list(zip(config.layer_windows, config.layer_causal, strict=True))
-        self._heads = config.num_attention_heads // config.num_key_value_heads
-        self._device = device
-        self._unseen = torch.tensor(-torch.inf, dtype=dtype, device=device)
-        self._seen = torch.zeros_like(self._unseen)
-        self._of_blocks: dict[tuple[int, Kind], Tensor] = {}
+    kinds: tuple[Kind, ...]
+    own: dict[Kind, Tensor]
+    unseen: Tensor
+    capacity: int
+    whole: bool
 
-    def of_layers(self, lengths: Sequence[int], capacity: int, block_lengths: Sequence[int], block: int) -> list[Tensor | None]:
-        """Of each layer [R, 1, heads of a group * L, L + used slots], to be added to the scores; None: everything is seen.
+    def of_layers(self, lengths: Tensor, block_lengths: Tensor, used: int) -> list[Tensor | None]:
+        """Of each layer [R, 1, heads of a group * L, L + used], to be added to the scores; None: everything is seen.
 
-        lengths        committed positions of each row; position p is in slot p % capacity
-        block_lengths  of each row: the rows of its block that are real
-        block          L, the rows of the padded block
+        lengths        [R] int64, committed positions of each row
+        block_lengths  [R] int64, of each row: the rows of its block that are real
+        used           the context's slots that take part
         """
-        used = min(max(lengths), capacity)
-        whole = min(block_lengths) == block and min(lengths) >= used
-        masks: dict[Kind, Tensor | None] = {(None, False): None} if whole else {}
-        if not masks.keys() >= set(self._kinds):
-            newest = torch.tensor(lengths, device=self._device)[:, None] - 1
-            age = (newest - torch.arange(used, device=self._device)) % capacity
-            queries = newest + torch.arange(1, block + 1, device=self._device).repeat(self._heads)
-            for kind in set(self._kinds) - masks.keys():
-                context = visible_in_context(newest - age, queries, kind[0])
-                seen = torch.cat((self._own(kind, block, block_lengths), context), dim=-1)
-                masks[kind] = torch.where(seen, self._seen, self._unseen)[:, None]
-        return [masks[kind] for kind in self._kinds]
+        masks: dict[Kind, Tensor | None] = {(None, False): None} if self.whole else {}
+        unlike = [kind for kind in self.own if kind not in masks]
+        if unlike:
+            heads, block = self._shape()
+            newest, ahead = lengths[:, None] - 1, torch.arange(block, device=lengths.device)
+            age = (newest - torch.arange(used, device=lengths.device)) % self.capacity
+            queries = newest + 1 + ahead.repeat(heads)
+            for kind in unlike:
+                own = self.own[kind].expand(len(lengths), -1, -1)
+                if not self.whole:
+                    real = ahead < block_lengths[:, None, None]
+                    itself = torch.eye(block, dtype=torch.bool, device=lengths.device).repeat(heads, 1)
+                    own = own & real | itself  # a padding row sees itself: no softmax is empty
+                seen = torch.cat((own, visible_in_context(newest - age, queries, kind[0])), dim=-1)
+                masks[kind] = torch.where(seen, 0.0, self.unseen)[:, None]
+        return [masks[kind] for kind in self.kinds]
 
-    def _own(self, kind: Kind, block: int, block_lengths: Sequence[int]) -> Tensor:
-        """[R, heads * L, L] bool"""
-        own = self._of_blocks.get((block, kind))
-        if own is None:
-            own = visible_in_block(block, *kind, self._device).repeat(self._heads, 1)
-            self._of_blocks[block, kind] = own
-        if min(block_lengths) == block:
-            return own.expand(len(block_lengths), -1, -1)
-        real = torch.arange(block, device=self._device) < torch.tensor(block_lengths, device=self._device)[:, None, None]
-        itself = torch.eye(block, dtype=torch.bool, device=self._device).repeat(self._heads, 1)
-        return own & real | itself  # a padding row sees itself: no softmax is empty
+    def _shape(self) -> tuple[int, int]:
+        rows, block = next(iter(self.own.values())).shape
+        return rows // block, block
+
+
+def own_masks(config: DrafterConfig, block: int, device: torch.device) -> dict[Kind, Tensor]:
+    """`Masks.own` of blocks of `block` rows."""
+    heads = config.num_attention_heads // config.num_key_value_heads
+    kinds = set(zip(config.layer_windows, config.layer_causal, strict=True))
+    return {kind: visible_in_block(block, *kind, device).repeat(heads, 1) for kind in kinds}

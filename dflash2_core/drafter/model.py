@@ -1,7 +1,7 @@
 """The drafter: from the target's features and an anchor to a block of drafts."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from dflash2_core.config import DrafterConfig
 from dflash2_core.drafter.attention import Attend
-from dflash2_core.drafter.context import ContextViews, DrafterContext
+from dflash2_core.drafter.context import ContextViews, DrafterContext, Place
 from dflash2_core.drafter.health import sums
 from dflash2_core.drafter.layer import DrafterLayer
 from dflash2_core.drafter.rotary import RotaryEmbedding
@@ -26,6 +26,24 @@ Head = Callable[[Tensor], Tensor]
 OWN_EMBEDDING, OWN_HEAD, OWN_MASK = "embed_tokens.weight", "lm_head.weight", "mask_embedding"
 
 
+class Rows(NamedTuple):
+    """What is drafted for, a row each.
+
+    anchors      [B] int64, at `positions` [B] int64
+    drafts       [B] int64, how many are asked
+    finite       [B] bool, False where the context holds numbers that are not
+    temperature  [B] float
+    uniforms     [B, L] float64, or None: every row takes the argmax
+    """
+
+    anchors: Tensor
+    positions: Tensor
+    drafts: Tensor
+    finite: Tensor
+    temperature: Tensor
+    uniforms: Tensor | None
+
+
 class Drafter(nn.Module):
     """A DFlash 2 drafter (or DFlash 1: no convolutions, no selector). Parameter names are those of the z-lab layout.
 
@@ -38,7 +56,7 @@ class Drafter(nn.Module):
         super().__init__()
         self.config = config
         self.commit, self._draft = self._commit, self._draft_block
-        self._is_compiled = False
+        self.is_compiled = False
         H, V = config.hidden_size, config.vocab_size
         self.fc = nn.Linear(len(config.target_layer_ids) * config.target_hidden_size, H, bias=False)
         self.hidden_norm = nn.RMSNorm(H, eps=config.rms_norm_eps)
@@ -67,10 +85,12 @@ class Drafter(nn.Module):
         rotation = self.rotary(positions, features.dtype)
         return [layer.keys_values(features, rotation) for layer in cast(Iterable[DrafterLayer], self.layers)]
 
-    def _commit(self, taps: Tensor, positions: Tensor) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
-        """taps [R, T, n_taps * H_target] at positions [R, T] -> `context_kv` of their features, and their sums [R, T]."""
+    def _commit(self, taps: Tensor, place: Place) -> Tensor:
+        """Write what taps [n, T, n_taps * H_target] come to; returns [n] bool: whether all that a row commits is finite."""
         features = self.encode_taps(taps)
-        return self.context_kv(features, positions), sums(features)
+        offsets = torch.arange(taps.shape[1], device=taps.device)
+        place.write(self.context_kv(features, place.lengths[:, None] + offsets), taps.shape[1])
+        return torch.where(offsets < place.counts[:, None], sums(features), 0).isfinite().all(-1)
 
     def embed(self, ids: Tensor, embed: Embed) -> Tensor:
         """ids [R, L] int64 -> the block's input rows [R, L, H], scaled, with the drafter's own table or mask row if any."""
@@ -128,19 +148,25 @@ class Drafter(nn.Module):
             )
         if context.active < B:
             raise ValueError(f"drafts asked for {B} rows, but {context.active} rows of the context are in use")
-        wanted, L = torch.tensor(asked, dtype=torch.int64, device=device), max(asked, default=0)
+        L = max(asked, default=0)
         if L == 0:
-            return Proposal(tokens=anchors.new_zeros(B, 0), lengths=wanted)
-        rows = self.config.block_size if self._is_compiled else L + 1  # one shape of block: compiled once
-        ids = anchors.new_full((B, rows), self.config.mask_token_id)
-        ids[:, 0] = anchors
-        known = torch.tensor(context.lengths[:B])[:, None] + torch.arange(rows)  # on the CPU, where draws are cheapest
-        positions = known.to(device, non_blocking=True)
-        views = context.views([n + 1 for n in asked], rows)
-        uniforms = None if streams is None else streams.uniform(known[:, 1:], "draft").to(device, non_blocking=True)
-        wanted = torch.where(context.finite[:B], wanted, 0)
-        proposal = self._draft(self.embed(ids, embed), positions, views, head, anchors, wanted, temperature, uniforms)
-        return proposal if rows == L + 1 else _cut(proposal, L)
+            return Proposal(tokens=anchors.new_zeros(B, 0), lengths=torch.tensor(asked, dtype=torch.int64, device=device))
+        block = self.config.block_size if self.is_compiled else L + 1  # one shape of block: compiled once
+        views = context.views([n + 1 for n in asked], block)
+        committed, drafts = torch.tensor([context.lengths[:B], asked])  # on the CPU, where draws are cheapest
+        uniforms = None
+        if streams is not None:
+            uniforms = streams.uniform(committed[:, None] + torch.arange(1, block), "draft").to(device, non_blocking=True)
+        rows = Rows(
+            anchors=anchors,
+            positions=committed.to(device, non_blocking=True),
+            drafts=drafts.to(device, non_blocking=True),
+            finite=context.finite[:B],
+            temperature=temperature,
+            uniforms=uniforms,
+        )
+        proposal = self._draft(rows, views, block, embed, head)
+        return proposal if block == L + 1 else _cut(proposal, L)
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Let `torch.compile` make programs of the drafter's steps as they are first used: minutes, and a C++ compiler.
@@ -150,22 +176,17 @@ class Drafter(nn.Module):
         """
         self._draft = torch.compile(self._draft_block, *args, **kwargs)
         self.commit = torch.compile(self._commit, *args, **kwargs)
-        self._is_compiled = True
+        self.is_compiled = True
 
-    def _draft_block(
-        self,
-        rows: Tensor,
-        positions: Tensor,
-        views: ContextViews,
-        head: Head,
-        anchors: Tensor,
-        lengths: Tensor,
-        temperature: Tensor,
-        uniforms: Tensor | None,
-    ) -> Proposal:
-        hidden = self.hidden(rows, positions, views.attend)
+    def _draft_block(self, rows: "Rows", views: ContextViews, block: int, embed: Embed, head: Head) -> Proposal:
+        ids = F.pad(rows.anchors[:, None], (0, block - 1), value=self.config.mask_token_id)
+        positions = rows.positions[:, None] + torch.arange(block, device=ids.device)
+        attend = views.attention(rows.positions, rows.drafts + 1, block)
+        hidden = self.hidden(self.embed(ids, embed), positions, attend)
         # The anchor's row goes through the head for nothing: a block cut by a row would be copied first.
-        return self._choose(hidden[:, 1:], self.logits(hidden, head)[:, 1:], anchors, lengths, temperature, uniforms)
+        hidden, logits = hidden[:, 1:], self.logits(hidden, head)[:, 1:]
+        lengths = torch.where(rows.finite, rows.drafts, 0)
+        return self._choose(hidden, logits, rows.anchors, lengths, rows.temperature, rows.uniforms)
 
     def _choose(
         self,

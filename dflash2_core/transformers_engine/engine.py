@@ -216,17 +216,18 @@ class TransformersEngine:
 
 
 def _compile(drafter: Drafter, target: Target) -> None:
-    """Compile, and draft one block of nothing: what cannot be compiled is to fail here, not within a request."""
+    """Compile, and draft two blocks of nothing: what cannot be compiled is to fail here, not within a request."""
     drafter.compile()
     context, config = drafter.new_context(), drafter.config
     context.join()
-    taps = torch.zeros(1, 2, len(config.target_layer_ids) * config.target_hidden_size, dtype=target.dtype, device=target.device)
     anchor, greedy = torch.zeros(1, dtype=torch.int64, device=target.device), torch.zeros(1, device=target.device)
+    width = len(config.target_layer_ids) * config.target_hidden_size
     try:
-        context.append(taps, [2])
-        drafter.propose(
-            context, anchor, [config.num_drafts], embed=target.embed, head=target.head, temperature=greedy, streams=None
-        )
+        for T in (2, config.block_size):  # the second shows that lengths change
+            context.append(torch.zeros(1, T, width, dtype=target.dtype, device=target.device), [T])
+            drafter.propose(
+                context, anchor, [config.num_drafts], embed=target.embed, head=target.head, temperature=greedy, streams=None
+            )
     except Exception as error:  # compilers and their backends raise what they like
         reason = " ".join(str(error).split())
         raise CompatibilityError(

@@ -149,5 +149,5 @@ def block_logits(drafter: Drafter, committed: int, seed: int = 0) -> Tensor:
     ids[:, 0] = 3
     positions = torch.arange(committed, committed + L)[None]
     rows = drafter.embed(ids, lambda tokens: embedding[tokens])
-    hidden = drafter.hidden(rows, positions, context.views([L], L).attend)
+    hidden = drafter.hidden(rows, positions, context.views([L], L).attention(torch.tensor([committed]), torch.tensor([L]), L))
     return drafter.logits(hidden, lambda states: states @ head.T)[0, 1:]

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from dflash2_core import Drafter
 from dflash2_core.drafter import DrafterContext, layer, masks
+from dflash2_core.drafter.context import ContextViews
 from tests.core.drafter.conftest import Borrowed, Draft, borrowed
 from tests.core.toys import random_drafter
 
@@ -84,9 +85,11 @@ def test_rows_that_draft_different_numbers_see_only_their_own_block(
 
 def test_a_short_block_that_sees_its_padding_is_caught(target: Borrowed, monkeypatch: pytest.MonkeyPatch) -> None:
     drafter = random_drafter(layer_windows=RING)
-    views = DrafterContext.views
+    attention = ContextViews.attention
     monkeypatch.setattr(
-        DrafterContext, "views", lambda self, block_lengths, block: views(self, [block] * len(block_lengths), block)
+        ContextViews,
+        "attention",
+        lambda self, lengths, block_lengths, block: attention(self, lengths, torch.full_like(block_lengths, block), block),
     )
     with pytest.raises(AssertionError):
         assert_rows_draft_as_alone(drafter, target, [20, 0, 5], (7, 3, 0))
@@ -95,16 +98,14 @@ def test_a_short_block_that_sees_its_padding_is_caught(target: Borrowed, monkeyp
 def test_rows_that_share_one_length_are_caught(target: Borrowed, monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutant takes the longest row's length for every row: masks and ring slots of the others are then wrong."""
     drafter = random_drafter(layer_windows=RING)
-    views = DrafterContext.views
-
-    def with_one_length(self: DrafterContext, block_lengths: Sequence[int], block: int) -> object:
-        lengths, self.lengths = self.lengths, [max(self.lengths)] * len(self.lengths)
-        try:
-            return views(self, block_lengths, block)
-        finally:
-            self.lengths = lengths
-
-    monkeypatch.setattr(DrafterContext, "views", with_one_length)
+    attention = ContextViews.attention
+    monkeypatch.setattr(
+        ContextViews,
+        "attention",
+        lambda self, lengths, block_lengths, block: attention(
+            self, torch.full_like(lengths, int(lengths.max())), block_lengths, block
+        ),
+    )
     with pytest.raises(AssertionError):
         assert_rows_draft_as_alone(drafter, target, [20, 0, 5], (7, 7, 7))
 
@@ -572,7 +573,8 @@ def test_a_later_slot_reaches_an_earlier_one_only_if_not_causal(window: int | No
     block = target.embedding[torch.arange(8)][None]
 
     def hidden(block: Tensor) -> Tensor:
-        return drafter.hidden(block, torch.arange(6, 14)[None], rows.views([8], 8).attend)[0]
+        attend = rows.views([8], 8).attention(torch.tensor([6]), torch.tensor([8]), 8)
+        return drafter.hidden(block, torch.arange(6, 14)[None], attend)[0]
 
     before = hidden(block)
     for slot in range(1, 8):

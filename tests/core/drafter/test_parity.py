@@ -139,7 +139,7 @@ def compare(drafter: Drafter, prompt_length: int, seed: int, embedding: Tensor, 
         ids = torch.full((1, L), drafter.config.mask_token_id)
         ids[:, 0] = cycle.anchor
         positions = torch.arange(cycle.start, cycle.start + L)[None]
-        attend = context.views([L], L).attend
+        attend = context.views([L], L).attention(torch.tensor([cycle.start]), torch.tensor([L]), L)
         hidden = drafter.hidden(drafter.embed(ids, lambda x: embedding[x]), positions, attend)
         expected = peer.block(cycle.taps, embedding[ids], cycle.start)[:, -L:]
         torch.testing.assert_close(hidden, expected, atol=1e-5, rtol=1e-5)

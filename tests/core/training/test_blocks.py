@@ -57,7 +57,7 @@ def test_a_block_in_training_is_the_block_of_decoding(batch: Batch, window: int 
             context.append(taps[d : d + 1, :anchor], [anchor])
             ids = torch.full((1, B), MASK)
             ids[0, 0] = batch.tokens[d, anchor]
-            attend = context.views([B], B).attend
+            attend = context.views([B], B).attention(torch.tensor([anchor]), torch.tensor([B]), B)
             alone = drafter.hidden(drafter.embed(ids, embed), anchor + torch.arange(B)[None], attend)
             torch.testing.assert_close(hidden[d, n], alone[0], atol=1e-5, rtol=1e-5)
 
