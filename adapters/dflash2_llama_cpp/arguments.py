@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from dflash2_core.config import DrafterConfig
@@ -73,7 +74,7 @@ def _batch_sizes(rows: int, options: EngineOptions) -> list[str]:
 
 def _values(extra: Sequence[str], names: Mapping[str, str]) -> dict[str, int]:
     found = {}
-    for option, value in zip(extra, [*extra[1:], ""], strict=True):
+    for option, value in pairwise([*extra, ""]):
         if option in names:
             if not value.isdigit():
                 raise EngineError(f"{option} is followed by {value!r}: expected a number of rows")

@@ -1,0 +1,81 @@
+"""A real llama-server on the embedded pair. Nothing is skipped: without the program of `ci/llama_cpp.sh` these tests fail."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer
+
+from dflash2_core import Completion, SamplingParams, TransformersEngine
+from dflash2_core.assets import held_out_prompts, tiny_pair
+from dflash2_core.engines import EngineOptions
+from dflash2_llama_cpp import LlamaCpp
+from dflash2_llama_cpp.server import LlamaServer
+from gguf_export import export
+from tests.llama_cpp.tiny_target import write_tiny_target
+
+EXACT = ("-t", "1", "-fa", "off", "-ctk", "f32", "-ctv", "f32", "-ctkd", "f32", "-ctvd", "f32")
+"""float32 throughout; one thread, since the machine is shared."""
+OUTTYPES = ("f32", "bf16", "q8_0", "q4_0")
+NEW_TOKENS = 64
+PER_DOMAIN = 10
+
+Serve = Callable[..., LlamaServer]
+
+
+@pytest.fixture(scope="session")
+def engine() -> LlamaCpp:
+    return LlamaCpp()
+
+
+@pytest.fixture(scope="session")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the target and its drafter in every type, as GGUFs."""
+    folder, pair = tmp_path_factory.mktemp("pair"), tiny_pair()
+    target = write_tiny_target(pair.target, folder / "target.gguf")
+    for outtype in OUTTYPES:
+        export(pair.drafter, folder / f"{outtype}.gguf", tokenizer_from=target, outtype=outtype)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def target(files: Path) -> Path:
+    return files / "target.gguf"
+
+
+@pytest.fixture(scope="session")
+def serve(engine: LlamaCpp, files: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
+    """(outtype of the drafter or None, parallel, context, extra arguments) -> a server, the same one when asked again."""
+    logs = tmp_path_factory.mktemp("logs")
+    with ExitStack() as running:
+
+        @cache
+        def start(
+            outtype: str | None, parallel: int = 1, context: int | None = None, extra: tuple[str, ...] = EXACT
+        ) -> LlamaServer:
+            log = logs / f"{outtype}-{parallel}-{context}-{len(extra)}.log"
+            options = EngineOptions(parallel=parallel, context=context, extra=extra, log=log, ready_within=120)
+            drafter = None if outtype is None else files / f"{outtype}.gguf"
+            return running.enter_context(engine.start(files / "target.gguf", drafter, options))
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def prompts() -> list[list[int]]:
+    """Thirty prompts of code, docs and arithmetic, which the pair was not trained on, in ids."""
+    tokenizer = Tokenizer.from_file(str(tiny_pair().target / "tokenizer.json"))
+    found = []
+    for domain in ("code", "docs", "arithmetic"):
+        texts = [prompt["text"] for prompt in held_out_prompts() if prompt["domain"] == domain]
+        found += [tokenizer.encode(text).ids for text in texts[:PER_DOMAIN]]
+    return found
+
+
+@pytest.fixture(scope="session")
+def by_transformers(prompts: list[list[int]]) -> list[Completion]:
+    """What this project's own engine writes with the target alone, greedily, in float32."""
+    engine = TransformersEngine.from_pretrained(tiny_pair().target, dtype="float32", max_batch_size=10)
+    return engine.generate(prompts, SamplingParams(max_new_tokens=NEW_TOKENS))
