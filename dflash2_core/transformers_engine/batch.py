@@ -15,7 +15,9 @@ from dflash2_core.transformers_engine.target import Target
 from dflash2_core.transformers_engine.width import Width
 
 NOT_FINITE = "drafter output not finite"
+NOT_WORTH_IT = "does not pay at present"
 MOST_LATE = 32  # plain steps whose features may wait
+GIVE_UP = 512  # cycles of rest for which it is not worth to keep features
 
 
 class Batch:
@@ -39,6 +41,7 @@ class Batch:
         self._context: DrafterContext | None = None
         self._taps: Sequence[int] = ()
         self._late: list[tuple[Tensor, list[int]]] = []
+        self._given_up: set[Request] = set()  # of which the drafter sees no more
         self._sick: set[Request] = set()  # whose context holds features that are not finite
         if drafter is not None and num_drafts:
             self._context, self._taps = drafter.new_context(max_rows), drafter.config.target_layer_ids
@@ -52,8 +55,10 @@ class Batch:
         self._cache.clear(row)
         if self._context is not None:
             self._context.join()
+        if not request.params.speculate or self.width.rest >= min(request.budget, GIVE_UP):
+            self._given_up.add(request)
         try:
-            logits = self._prefill(request.prompt, row)
+            logits = self._prefill(request.prompt, row, () if request in self._given_up else self._taps)
             (outcome,) = judge([request], self._nothing(1), logits)
             return self._commit(request, outcome, logits[0])
         except BaseException:
@@ -85,14 +90,16 @@ class Batch:
     def _cycle(self, requests: Sequence[Request]) -> list[tuple[Request, list[int]]]:
         begin = time.perf_counter()
         anchors = torch.tensor([request.output[-1] for request in requests], device=self.target.device)
-        width = self.width.choose(len(requests))
+        width = self._choose_width()
         if width > 0 or len(self._late) >= MOST_LATE:
             self._catch_up()
         asked, reasons = zip(*(self._drafts_to_ask(row, request, width) for row, request in enumerate(requests)), strict=True)
         proposal = self._propose(anchors, asked)
         block = torch.cat((anchors[:, None], proposal.tokens), dim=1)
         rows = block.shape[1]
-        logits, taps = self.target.forward(block, self._cache, rows=rows, taps=self._taps, revocable=rows > 1)
+        seen = [request not in self._given_up for request in requests]
+        wanted = self._taps if any(seen) else ()
+        logits, taps = self.target.forward(block, self._cache, rows=rows, taps=wanted, revocable=rows > 1)
         progress, counts, accepted = [], [], []
         for row, (request, outcome) in enumerate(zip(requests, judge(requests, proposal, logits), strict=True)):
             kept = self._commit(request, outcome, logits[row])
@@ -107,7 +114,7 @@ class Batch:
             progress.append((request, kept))
         self.target.rewind(self._cache, counts)
         if self._context is not None and taps is not None:
-            self._late.append((taps, counts))
+            self._late.append((taps, [count if is_seen else 0 for count, is_seen in zip(counts, seen, strict=True)]))
         if len(accepted) == len(requests) or width == 0:  # else it was a cycle of several widths
             self.width.note(width, accepted, time.perf_counter() - begin)
         return progress
@@ -123,6 +130,7 @@ class Batch:
         if self._context is not None:
             self._context.leave(row)
         self._sick.discard(request)
+        self._given_up.discard(request)
         self.requests[row] = self.requests[last]
         self.requests.pop()
 
@@ -131,17 +139,29 @@ class Batch:
         late, self._late = self._late, []
         if self._context is None or not late:
             return
-        if all(min(counts, default=0) == 1 == taps.shape[1] for taps, counts in late):
-            late = [(torch.cat([taps for taps, _ in late], dim=1), [len(late)] * len(late[0][1]))]
+        first = late[0][1]
+        if all(taps.shape[1] == 1 and counts == first for taps, counts in late):
+            late = [(torch.cat([taps for taps, _ in late], dim=1), [len(late) * count for count in first])]
         for taps, counts in late:
             self._context.append(taps, counts)
 
-    def _prefill(self, prompt: Sequence[int], row: int) -> Tensor:
-        """Logits [1, 1, V] after the prompt's last token."""
+    def _choose_width(self) -> int:
+        """What this cycle asks for; requests that it will not ask for again are given up, with all that costs for them."""
+        if not self.width.rest and self._given_up.issuperset(self.requests):
+            return 0
+        width = self.width.choose(len(self.requests))
+        if width == 0:
+            self._given_up.update(each for each in self.requests if self.width.rest >= min(each.remaining, GIVE_UP))
+        if self._given_up.issuperset(self.requests):
+            self._late.clear()
+        return width
+
+    def _prefill(self, prompt: Sequence[int], row: int, wanted: Sequence[int]) -> Tensor:
+        """Logits [1, 1, V] after the prompt's last token; wanted: layers to tap."""
         ids = torch.tensor([prompt], device=self.target.device)
         for start in range(0, len(prompt), self.prefill_chunk):
             chunk = ids[:, start : start + self.prefill_chunk]
-            logits, taps = self.target.forward(chunk, self._cache, rows=1, taps=self._taps, first_row=row)
+            logits, taps = self.target.forward(chunk, self._cache, rows=1, taps=wanted, first_row=row)
             if self._context is not None and taps is not None:
                 self._context.append(taps, [chunk.shape[1]], first_row=row)
         return logits
@@ -172,8 +192,8 @@ class Batch:
             return 0, "no drafter" if self.drafter is None else "block size 1"
         if not request.params.speculate:
             return 0, "turned off by the request"
-        if width == 0:
-            return 0, "does not pay at present"
+        if width == 0 or request in self._given_up:
+            return 0, NOT_WORTH_IT
         last_position = self.drafter.config.max_position_embeddings - 1
         room = last_position - (request.num_tokens - 1)
         if room <= 0:

@@ -5,6 +5,8 @@ from typing import Protocol
 
 FORGET = 0.98  # what is kept of a figure with each cycle that renews it
 PROBE_SHARE = 0.01  # of the time may go into trying widths that were not the best
+FIRST_REST, LONGEST_REST = 64, 4096  # cycles without a draft, where none pays, until it is tried again
+FIRST_TRIAL, TRIAL = 12, 4  # cycles of whole blocks before it is judged at first, and after a rest
 
 
 class Width(Protocol):
@@ -14,6 +16,11 @@ class Width(Protocol):
         """For a cycle of so many requests."""
         ...
 
+    @property
+    def rest(self) -> int:
+        """Cycles from now on that will certainly ask for no draft."""
+        ...
+
     def note(self, width: int, accepted: Sequence[tuple[int, int]], seconds: float) -> None:
         """A cycle of this width: drafts verified and accepted, a pair a request, and what it took."""
         ...
@@ -21,6 +28,8 @@ class Width(Protocol):
 
 class Fixed:
     """As many as the block holds."""
+
+    rest = 0
 
     def __init__(self, num_drafts: int) -> None:
         self.num_drafts = num_drafts
@@ -35,8 +44,8 @@ class Fixed:
 class Auto:
     """The width with the most tokens a second: tokens by how often each position was accepted, seconds as they were measured.
 
-    0 is among them, so that a drafter that does not pay is left alone, but for a probe now and then; a probe comes the more
-    seldom the more it costs. Only the number of passes depends on it, and where blocks begin: greedy ids do not.
+    0 is among them: a drafter that does not pay is left alone and tried again after a rest, which doubles each time that it
+    still does not. Only the number of passes depends on the width, and where blocks begin: greedy ids do not.
     """
 
     def __init__(self, num_drafts: int) -> None:
@@ -47,13 +56,26 @@ class Auto:
         self._seconds: dict[int, float] = {}
         self._until_probe = 0.0
         self._probes = 0
+        self.rest, self._next_rest, self._trial = 0, FIRST_REST, FIRST_TRIAL
 
     def choose(self, rows: int) -> int:
         self._seconds = self._by_rows.setdefault(rows, {})
+        if self.rest > 0:
+            self.rest -= 1
+            if self.rest == 0:
+                self._begin_trial()
+            return 0
         untried = [width for width in (self.num_drafts, 0, self.num_drafts // 2) if width not in self._seconds]
         if untried:
             return untried[0]
+        if self._trial > 0:
+            self._trial -= 1
+            return self.num_drafts
         best = max(range(self.num_drafts + 1), key=self._tokens_per_second)
+        if best == 0:
+            self.rest, self._next_rest = self._next_rest, min(2 * self._next_rest, LONGEST_REST)
+            return 0
+        self._next_rest = FIRST_REST
         self._until_probe -= 1
         if self._until_probe > 0:
             return best
@@ -70,11 +92,18 @@ class Auto:
                 self._reached[i] = FORGET * self._reached[i] + 1
                 self._accepted[i] = FORGET * self._accepted[i] + (i < kept)
 
+    def _begin_trial(self) -> None:
+        """What was seen before the rest counts no more than what the trial will show."""
+        self._trial = TRIAL
+        weight = min(1.0, TRIAL / max(self._reached[0], 1.0))
+        self._reached = [weight * each for each in self._reached]
+        self._accepted = [weight * each for each in self._accepted]
+
     def _next_probe(self, best: int) -> int:
         """The neighbours in turn, and now and then the whole block, which alone tells of the last positions."""
         self._probes += 1
         wanted = (best + 1, best - 1, self.num_drafts)[self._probes % 3]
-        return wanted if 0 <= wanted <= self.num_drafts and wanted != best else self.num_drafts if best == 0 else 0
+        return wanted if wanted <= self.num_drafts and wanted != best else 0
 
     def _tokens_per_second(self, width: int) -> float:
         tokens, runs = 1.0, 1.0

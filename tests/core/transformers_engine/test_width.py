@@ -13,6 +13,7 @@ from dflash2_core.errors import CompatibilityError
 from dflash2_core.transformers_engine import Target
 from dflash2_core.transformers_engine.batch import Batch
 from dflash2_core.transformers_engine.cache import RollbackCache
+from dflash2_core.transformers_engine.requests import Request
 from dflash2_core.transformers_engine.width import Auto
 from tests.core.toys import oracle, random_drafter, toy_target
 from tests.core.transformers_engine.conftest import NEW, random_prompt
@@ -29,6 +30,8 @@ def target() -> Target:
 
 class Flips:
     """Another width each cycle, none among them."""
+
+    rest = 0
 
     def __init__(self, seed: int) -> None:
         self.random, self.chosen, self.noted = random.Random(seed), Counter[int](), Counter[int]()
@@ -75,19 +78,104 @@ def test_what_was_left_to_append_is_there_when_it_drafts_again(target: Target) -
         for _ in range(pause):
             scheduler.step()
         batch._catch_up()
-        committed = PROMPTS[2] + request.output[:-1]
-        fresh = drafter.new_context()
+        assert_it_drafts_as_from_a_whole_text(batch, request, target)
+
+
+def assert_it_drafts_as_from_a_whole_text(batch: Batch, request: Request, target: Target) -> None:
+    drafter, context, row = batch.drafter, batch._context, batch.requests.index(request)
+    assert drafter is not None
+    assert context is not None
+    committed = request.prompt + request.output[:-1]
+    fresh = drafter.new_context(len(batch.requests))
+    _, taps = target.forward(torch.tensor([committed]), target.new_cache(), rows=1, taps=drafter.config.target_layer_ids)
+    assert taps is not None
+    for i in range(row + 1):
         fresh.join()
-        reference = target.new_cache()
-        _, taps = target.forward(torch.tensor([committed]), reference, rows=1, taps=drafter.config.target_layer_ids)
-        assert taps is not None
-        fresh.append(taps, [len(committed)])
-        assert batch._context is not None
-        assert batch._context.lengths == fresh.lengths
-        options: dict[str, Any] = {"embed": target.embed, "head": target.head, "temperature": torch.zeros(1), "streams": None}
-        anchor = torch.tensor(request.output[-1:])
-        ours, whole = (drafter.propose(context, anchor, [7], **options).tokens.tolist() for context in (batch._context, fresh))
-        assert ours == whole
+        fresh.append(taps, [len(committed)], first_row=i)
+    assert context.lengths[row] == len(committed)
+    options: dict[str, Any] = {
+        "embed": target.embed,
+        "head": target.head,
+        "temperature": torch.zeros(row + 1),
+        "streams": None,
+    }
+    anchors, asked = torch.tensor(request.output[-1:] * (row + 1)), [0] * row + [7]
+    ours, whole = (drafter.propose(each, anchors, asked, **options).tokens[row].tolist() for each in (context, fresh))
+    assert ours == whole
+
+
+class Rests(Flips):
+    """Whole blocks for three cycles, then a rest of so many, again and again."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__(0)
+        self.length, self.rest, self.until = length, 0, 3
+
+    def choose(self, rows: int) -> int:
+        if self.rest > 0:
+            self.rest -= 1
+            return 0
+        self.until -= 1
+        if self.until == 0:
+            self.rest, self.until = self.length, 3
+        return 7
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("rest", [5, 20, 600])
+def test_requests_that_are_given_up_write_the_same(rest: int, rows: int, target: Target) -> None:
+    plain = [c.token_ids for c in TransformersEngine(target).generate(PROMPTS, PARAMS)]
+    engine = TransformersEngine(target, random_drafter(seed=2, layer_windows=(None, 12), **FITS), max_batch_size=rows)
+    engine._width = Rests(rest)  # type: ignore[assignment]
+    completions = engine.generate(PROMPTS, PARAMS)
+    assert [c.token_ids for c in completions] == plain
+    assert sum(c.stats.num_cycles for c in completions) > 0
+    assert sum(c.stats.skipped["does not pay at present"] for c in completions) > 0
+
+
+def test_a_rest_passes_while_nothing_is_drafted_and_then_requests_draft_again(target: Target) -> None:
+    engine = TransformersEngine(target, random_drafter(seed=2, **FITS))
+    engine._width = width = Rests(600)  # type: ignore[assignment]
+    drafted = []
+    for _ in range(32):
+        (completion,) = engine.generate(PROMPTS[0], PARAMS)
+        drafted.append(completion.stats.num_cycles > 0)
+    assert width.rest > 0
+    assert drafted[:2] == [True, False]
+    assert 2 <= sum(drafted) <= 5
+
+
+def test_nothing_is_tapped_for_requests_that_are_given_up(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, ...]] = []
+    forward = Target.forward
+
+    def noting(self: Target, *args: Any, taps: Sequence[int] = (), **options: Any) -> Any:
+        asked.append(tuple(taps))
+        return forward(self, *args, taps=taps, **options)
+
+    monkeypatch.setattr(Target, "forward", noting)
+    engine = TransformersEngine(target, random_drafter(seed=2, **FITS))
+    engine._width = Rests(600)  # type: ignore[assignment]
+    engine.generate(PROMPTS[:2], PARAMS)
+    assert asked[0] == (1,)
+    end_of_first = len(asked) // 2
+    assert set(asked[10:end_of_first]) == set(asked[end_of_first + 1 :]) == {()}
+
+
+def test_a_row_beside_one_that_is_given_up_drafts_from_its_whole_text(target: Target) -> None:
+    engine = TransformersEngine(target, random_drafter(seed=2, layer_windows=(12, 12), **FITS), max_batch_size=2)
+    engine._width = Rests(20)  # type: ignore[assignment]
+    scheduler = engine.scheduler(2)
+    short, long = (engine.request(PROMPTS[2], SamplingParams(max_new_tokens=n, ignore_eos=True)) for n in (18, 90))
+    scheduler.submit([short, long])
+    batch = scheduler._batch
+    for _ in range(5 + 8):  # two join, three cycles draft, the rest begins
+        scheduler.step()
+    assert batch._given_up == {short}
+    batch._catch_up()
+    assert_it_drafts_as_from_a_whole_text(batch, long, target)
+    with pytest.raises(AssertionError):
+        assert_it_drafts_as_from_a_whole_text(batch, short, target)
 
 
 def forgets_what_waits(self: Batch) -> None:
