@@ -7,7 +7,7 @@ export HF_HUB_OFFLINE := 1
 # Two threads at most: oversubscribed OpenMP crawls.
 export OMP_NUM_THREADS ?= 2
 
-.PHONY: demo test test-core test-gguf test-llama-cpp lint bench-core tiny-pair clean
+.PHONY: demo test test-core test-gguf test-llama-cpp lint bench-core bench-llama-cpp tiny-pair clean
 
 demo: $(VENV)/.ready
 	$(RUN)/dflash2 generate --compare --dtype float32 $(PROMPTS)
@@ -35,6 +35,11 @@ lint: $(VENV)/.ready
 # Some fifteen minutes on two idle cores; needs a C++ compiler.
 bench-core: $(VENV)/.ready
 	$(RUN)/python -m bench.core
+
+# Some minutes, on the llama-server of test-llama-cpp.
+bench-llama-cpp: $(VENV)/.ready
+	PYTHON=$(PYTHON) bash ci/llama_cpp.sh
+	$(RUN)/python -m bench.llama_cpp
 
 # The embedded pair from nothing, on Debian with the package python3.11-doc: some three hours on two idle cores.
 tiny-pair: $(VENV)/.ready

@@ -42,6 +42,9 @@ def serve(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, print the command, and leave it at that.")] = False,
 ) -> None:
     """Start an engine with a drafter that was found to fit; prints the very command that it runs."""
+    handed_on = tuple(extra or ())
+    if drafter is not None and drafter.name.startswith("-"):  # what stands behind -- after the target alone
+        drafter, handed_on = None, (str(drafter), *handed_on)
     options = EngineOptions(
         host=host,
         port=port,
@@ -50,7 +53,7 @@ def serve(
         num_drafts=drafts,
         drafter_dtype=outtype,
         cache=cache,
-        extra=tuple(extra or ()),
+        extra=handed_on,
     )
     found = find_engine(engine, program)
     command = found.command(target, drafter, options)

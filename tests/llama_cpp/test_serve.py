@@ -88,6 +88,13 @@ def test_a_dry_run_prints_the_command_and_starts_nothing(files: Path) -> None:
     assert "--spec-draft-n-max 5" in line
 
 
+def test_a_target_alone_takes_arguments_of_the_engine_too(files: Path) -> None:
+    done = run(files / "target.gguf", "--dry-run", "--", "-t", "3")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith(" -t 3\n")
+    assert "-md" not in done.stdout
+
+
 def test_a_pair_that_does_not_fit_ends_it_with_2_and_a_sentence(files: Path, tmp_path: Path) -> None:
     broken = rebuilt(files / "f32.gguf", tmp_path / "broken.gguf", without=["dflash.target_layers"])
     done = run(files / "target.gguf", broken, "--port", "0")
