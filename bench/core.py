@@ -9,6 +9,7 @@ import copy
 import json
 import os
 import platform
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -209,6 +210,13 @@ def measure(threads: int, rounds: int) -> dict[str, Any]:
     return {"threads": threads, "summary": summary(pair), "compiled": summary(pair, " compiled"), "samples": pair.samples}
 
 
+def _as_text(report: dict[str, Any]) -> str:
+    """JSON with the samples of a kind in one line, in six digits."""
+    text = json.dumps(report, indent=1)
+    lists = re.compile(r"\[\s+([^\[\]{}\"]+?)\s+\]")
+    return lists.sub(lambda found: f"[{', '.join(f'{float(each):.6g}' for each in found[1].split(','))}]", text) + "\n"
+
+
 def _processor() -> str:
     """As Linux names it, or as Python can."""
     try:
@@ -228,7 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     runs = [measure(threads, options.rounds) for threads in options.threads]
     machine = f"{_processor()}, {os.cpu_count()} cores, torch {torch.__version__}, float32"
     report = {"machine": machine, "summary": runs[0]["summary"], "compiled": runs[0]["compiled"], "runs": runs}
-    options.output.write_text(json.dumps(report, indent=1) + "\n")
+    options.output.write_text(_as_text(report))
     for run in runs:
         shown = {name: run[name] for name in ("summary", "compiled")}
         print(f"{run['threads']} threads: {json.dumps(shown, indent=2)}")
