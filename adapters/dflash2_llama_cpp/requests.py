@@ -42,7 +42,7 @@ def body(prompt: Sequence[int], params: SamplingParams, *, room: int) -> dict[st
         "top_p": params.top_p,
         "min_p": params.min_p,
         "repeat_penalty": params.repetition_penalty,
-        "repeat_last_n": -1,
+        "repeat_last_n": len(prompt) + room,
         "samplers": SAMPLERS,
         "stop": list(params.stop),
         "return_tokens": True,

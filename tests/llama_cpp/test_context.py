@@ -3,8 +3,10 @@
 from itertools import chain
 
 import pytest
+from tokenizers import Tokenizer
 
 from dflash2_core import SamplingParams
+from dflash2_core.assets import tiny_pair
 from dflash2_core.errors import EngineError, SamplingError
 from tests.llama_cpp.conftest import Serve
 from tests.llama_cpp.test_greedy import assert_drafted, ids
@@ -65,17 +67,33 @@ def test_a_text_that_fills_the_context_is_that_of_plain_llama_cpp(
     assert sum(answer.num_accepted for answer in answers) > 0
 
 
+@pytest.fixture(scope="module")
+def predictable() -> list[list[int]]:
+    """Prompts whose last cycle before the context's end keeps every draft."""
+    tokenizer = Tokenizer.from_file(str(tiny_pair().target / "tokenizer.json"))
+    text = tokenizer.encode("import os\n" * CONTEXT).ids
+    return [text[: CONTEXT - left] for left in range(9, 26)]
+
+
 def test_without_a_budget_llama_cpp_ends_a_drafted_text_at_most_a_block_early(
-    serve: Serve, long_prompts: list[list[int]]
+    serve: Serve, predictable: list[list[int]]
 ) -> None:
     """A fault of llama.cpp's, see UPSTREAM.md: this tells when it is gone."""
     lost = []
-    for prompt in long_prompts[8:]:
+    for prompt in predictable:
         asked = {"prompt": prompt, "temperature": 0, "return_tokens": True}
         plain, drafted = (serve(outtype, 1, CONTEXT).ask("/completion", asked)["tokens"] for outtype in (None, "f32"))
         assert plain[: len(drafted)] == drafted
         lost.append(len(plain) - len(drafted))
-    assert 0 < max(lost) <= DRAFTS
+    assert max(lost) == DRAFTS
+
+
+def test_asked_through_the_adapter_no_token_is_lost_there(serve: Serve, predictable: list[list[int]]) -> None:
+    params = SamplingParams(max_new_tokens=1000)
+    answers = serve("f32", 1, CONTEXT).generate_ids(predictable, params)
+    assert ids(answers) == ids(serve(None, 1, CONTEXT).generate_ids(predictable, params))
+    assert [len(answer.token_ids) for answer in answers] == [CONTEXT - 1 - len(prompt) for prompt in predictable]
+    assert sum(answer.num_accepted for answer in answers) > 0
 
 
 def test_a_prompt_that_leaves_no_room_is_a_sentence(serve: Serve, long_prompts: list[list[int]]) -> None:

@@ -21,11 +21,12 @@ SETTINGS = {
 @pytest.mark.parametrize("parallel", [1, 4])
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_a_seed_gives_the_ids_of_plain_llama_cpp(setting: str, parallel: int, serve: Serve, prompts: list[list[int]]) -> None:
-    params = [SamplingParams(**SETTINGS[setting], seed=7 + i, max_new_tokens=48) for i in range(len(prompts))]
-    answers = serve("f32", parallel).generate_ids(prompts, params)
-    assert ids(answers) == ids(serve(None, parallel).generate_ids(prompts, params))
-    assert sum(answer.num_drafted for answer in answers) > 1000
-    assert sum(answer.num_accepted for answer in answers) > 100
+    asked = prompts[::2]
+    params = [SamplingParams(**SETTINGS[setting], seed=7 + i, max_new_tokens=48) for i in range(len(asked))]
+    answers = serve("f32", parallel).generate_ids(asked, params)
+    assert ids(answers) == ids(serve(None, parallel).generate_ids(asked, params))
+    assert sum(answer.num_drafted for answer in answers) > 500
+    assert sum(answer.num_accepted for answer in answers) > 50
 
 
 def test_another_seed_gives_another_text(serve: Serve, prompts: list[list[int]]) -> None:
