@@ -22,7 +22,7 @@ test-gguf: $(VENV)/.ready
 	VENV=$(VENV) bash ci/llama_cpp_converter.sh
 	OMP_NUM_THREADS=1 $(RUN)/pytest -n auto --dist worksteal tests/gguf
 
-# llama-server is built once, from a registry's sources: some eight minutes on two cores. The tests take two.
+# llama-server is built once, from a registry's sources: ten to fifteen minutes on two cores. The tests take four.
 test-llama-cpp: $(VENV)/.ready
 	PYTHON=$(PYTHON) bash ci/llama_cpp.sh
 	OMP_NUM_THREADS=1 $(RUN)/pytest tests/llama_cpp

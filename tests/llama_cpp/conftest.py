@@ -77,5 +77,13 @@ def prompts() -> list[list[int]]:
 @pytest.fixture(scope="session")
 def by_transformers(prompts: list[list[int]]) -> list[Completion]:
     """What this project's own engine writes with the target alone, greedily, in float32."""
-    engine = TransformersEngine.from_pretrained(tiny_pair().target, dtype="float32", max_batch_size=10)
+    engine = TransformersEngine.from_pretrained(tiny_pair().target, dtype="float32", max_batch_size=PER_DOMAIN)
+    return engine.generate(prompts, SamplingParams(max_new_tokens=NEW_TOKENS))
+
+
+@pytest.fixture(scope="session")
+def drafted_by_transformers(prompts: list[list[int]]) -> list[Completion]:
+    """The same with the drafter."""
+    pair = tiny_pair()
+    engine = TransformersEngine.from_pretrained(pair.target, pair.drafter, dtype="float32", max_batch_size=PER_DOMAIN)
     return engine.generate(prompts, SamplingParams(max_new_tokens=NEW_TOKENS))

@@ -50,6 +50,17 @@ def test_a_drafter_changes_no_id_with_what_llama_cpp_chooses_by_itself(serve: Se
     assert_drafted(answers)
 
 
+def test_in_float32_every_prompt_gets_as_many_drafts_as_in_the_core_and_keeps_as_many(
+    serve: Serve, prompts: list[list[int]], drafted_by_transformers: list[Completion]
+) -> None:
+    answers = serve("f32").generate_ids(prompts, GREEDY)
+    counts = [completion.stats for completion in drafted_by_transformers]
+    assert [answer.text for answer in answers] == [completion.text for completion in drafted_by_transformers]
+    assert [answer.num_drafted for answer in answers] == [stats.num_drafted for stats in counts]
+    # A drafted end of sequence, which cuts its block, is the target's own token to llama.cpp.
+    assert [answer.num_accepted for answer in answers] == [stats.num_accepted - stats.num_cut for stats in counts]
+
+
 def test_acceptance_adds_up_and_is_near_the_cores(serve: Serve, prompts: list[list[int]]) -> None:
     server = serve("f32", 1)
     before = server.acceptance()
