@@ -12,6 +12,7 @@ from dflash2_core import Completion, SamplingParams, TransformersEngine
 from dflash2_core.assets import held_out_prompts, tiny_pair
 from dflash2_core.engines import EngineOptions
 from dflash2_llama_cpp import LlamaCpp
+from dflash2_llama_cpp.program import BUILT_BY_CI, VARIABLE
 from dflash2_llama_cpp.server import LlamaServer
 from gguf_export import export
 from tests.llama_cpp.tiny_target import write_tiny_target
@@ -23,6 +24,14 @@ NEW_TOKENS = 64
 PER_DOMAIN = 10
 
 Serve = Callable[..., LlamaServer]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _the_program_that_ci_built() -> Iterator[None]:
+    """Whatever else of that name the machine has."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, str(Path(__file__).parents[2] / BUILT_BY_CI))
+        yield
 
 
 @pytest.fixture(scope="session")
