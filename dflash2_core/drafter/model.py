@@ -110,12 +110,7 @@ class Drafter(nn.Module):
 
     def logits(self, hidden: Tensor, head: Head) -> Tensor:
         """hidden [.., H] -> logits [.., V] after scale and softcap, with the drafter's own head if it has one."""
-        raw = head(hidden) if self.lm_head is None else self.lm_head(hidden)
-        logits = raw[..., : self.config.vocab_size]  # a padded head must not offer ids that do not exist
-        if self.config.output_multiplier != 1.0:
-            logits = logits * self.config.output_multiplier
-        softcap = self.config.final_logit_softcapping
-        return logits if softcap is None else softcap * torch.tanh(logits / softcap)
+        return shaped_logits(head(hidden) if self.lm_head is None else self.lm_head(hidden), self.config)
 
     @torch.inference_mode()
     def propose(
@@ -200,7 +195,7 @@ class Drafter(nn.Module):
         # A NaN or an infinity among a row's logits is among its best, so the K best tell of all V; and it shows in any sum.
         candidates = None
         if self.candidate_selector is None:
-            tokens, probs = _each_slot_alone(logits, temperature, uniforms)
+            tokens, probs = each_slot_alone(logits, temperature, uniforms)
             scores = logits.amax(-1)
         else:
             tokens, candidates, probs, scores = self.candidate_selector(hidden, logits, anchors, temperature, uniforms)
@@ -221,8 +216,18 @@ def _cut(proposal: Proposal, L: int) -> Proposal:
     return Proposal(tokens=proposal.tokens[:, :L], lengths=proposal.lengths, candidates=candidates, probs=probs)
 
 
-def _each_slot_alone(logits: Tensor, temperature: Tensor, uniforms: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """DFlash 1: tokens [B, L] and, where there are uniforms, q over the whole vocabulary [B, L, V]."""
+def shaped_logits(raw: Tensor, config: DrafterConfig) -> Tensor:
+    """What a head says, [.., >= V] -> the drafter's logits [.., V]: cut to the ids that exist, scaled, capped."""
+    logits = raw[..., : config.vocab_size]  # a padded head must not offer ids that do not exist
+    if config.output_multiplier != 1.0:
+        logits = logits * config.output_multiplier
+    softcap = config.final_logit_softcapping
+    return logits if softcap is None else softcap * torch.tanh(logits / softcap)
+
+
+def each_slot_alone(logits: Tensor, temperature: Tensor, uniforms: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """DFlash 1: logits [B, L, V], temperature [B], uniforms [B, L] or None (every row takes the argmax) -> tokens [B, L] and,
+    where there are uniforms, q over the whole vocabulary [B, L, V]."""
     best = best_candidates(logits, 1)[1][..., 0]
     if uniforms is None:
         return best, None
