@@ -1,7 +1,7 @@
 """vLLM's own config of the drafter, made to say what the core read.
 
-vLLM reads scale, softcap and embedding scale in one place only, and loses them from speculators' layout; it takes layer_types at
-their word where `use_sliding_window` lifts the windows; its ways to a default differ from the core's. One reading decides: the core's.
+vLLM reads scale, softcap and embedding scale in one place only, and loses them from speculators' layout; it takes layer_types
+at their word where `use_sliding_window` lifts the windows; its defaults differ from the core's. The core's reading decides.
 """
 
 from typing import Any

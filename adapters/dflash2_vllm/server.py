@@ -1,0 +1,41 @@
+"""A running API server of vLLM, asked in ids."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dflash2_core.acceptance import AcceptanceStats
+from dflash2_core.engines import Command, EngineOptions, Generated
+from dflash2_core.sampling import SamplingParams
+from dflash2_core.server_process import ServerProcess, each_request
+from dflash2_vllm.arguments import port_of
+from dflash2_vllm.metrics import acceptance
+from dflash2_vllm.requests import body, generated
+
+
+class VllmServer(ServerProcess):
+    """See `dflash2_core.engines.Server`. model: the name that requests give."""
+
+    def __init__(self, command: Command, options: EngineOptions, *, drafts: bool) -> None:
+        """See `ServerProcess`. drafts: whether it has a drafter."""
+        super().__init__(command, replace(options, port=port_of(command)), name="vllm")
+        self._drafts = drafts
+        try:
+            self.model: str = self.ask("/v1/models")["data"][0]["id"]
+        except BaseException:
+            self.stop()
+            raise
+
+    def generate_ids(
+        self, prompts: Sequence[Sequence[int]], params: SamplingParams | Sequence[SamplingParams]
+    ) -> list[Generated]:
+        """See `Server`. With n > 1 a prompt's completions stand beside each other."""
+        bodies = []
+        for prompt, asked in each_request(prompts, params):
+            for i in range(asked.n):
+                seed = None if asked.seed is None else asked.seed + i
+                bodies.append(body(self.model, prompt, replace(asked, n=1, seed=seed), drafts=self._drafts))
+        return self.ask_all(lambda asked: generated(self.ask("/v1/completions", asked)), bodies)
+
+    def acceptance(self) -> AcceptanceStats:
+        """See `Server`, and `metrics.acceptance` for what vLLM counts."""
+        return acceptance(self.fetch("/metrics"))

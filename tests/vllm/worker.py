@@ -1,0 +1,152 @@
+"""vLLM in one process, run in its own environment: `python worker.py ARGUMENTS ANSWERS`.
+
+ARGUMENTS is what `vllm.LLM` takes, as JSON; the parent writes one JSON object a line to standard input and reads one answer a
+line from the file descriptor ANSWERS. Nothing of vLLM is replaced here but what a job called `mutate` names.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+from vllm import LLM, SamplingParams
+from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
+
+COUNTERS = ("drafts", "draft_tokens", "accepted_tokens")
+PREFIX = "vllm:spec_decode_num_"
+
+
+class Worker:
+    """One engine, and what is asked of it. A job is a method; what it returns is the answer."""
+
+    def __init__(self, arguments: dict[str, Any]) -> None:
+        self.llm = LLM(**arguments, disable_log_stats=False)
+        self.ids = count()
+        self.proposals: list[tuple[str, int, list[int]]] = []
+        core = self.llm.llm_engine.engine_core.engine_core
+        self.scheduler = core.scheduler
+        self.runner = core.model_executor.driver_worker.worker.model_runner
+        if hasattr(self.runner, "drafter"):
+            self.runner.drafter.propose = self._noting(self.runner.drafter.propose)
+
+    def generate(self, requests: list[dict[str, Any]], abort: dict[str, int] | None = None) -> dict[str, Any]:
+        """All requests at once. requests: {"prompt": ids, ...SamplingParams}; abort: index -> after how many steps."""
+        names = {f"{next(self.ids)}": i for i, _ in enumerate(requests)}
+        before, self.proposals = self.counters(), []
+        preemptions = self._counting_preemptions()
+        for name, request in zip(names, requests, strict=True):
+            options = dict(request)
+            prompt = {"prompt_token_ids": options.pop("prompt")}
+            if (schema := options.pop("json_schema", None)) is not None:
+                options["structured_outputs"] = StructuredOutputsParams(json=schema)
+            params = SamplingParams(**options, output_kind=RequestOutputKind.FINAL_ONLY)
+            self.llm.llm_engine.add_request(name, prompt, params)
+        finished, steps = {}, 0
+        with preemptions as preempted:
+            while self.llm.llm_engine.has_unfinished_requests():
+                for output in self.llm.llm_engine.step():
+                    if output.finished:
+                        finished[output.request_id] = output
+                steps += 1
+                gone = [name for name, i in names.items() if (abort or {}).get(str(i)) == steps]
+                if gone:
+                    self.llm.llm_engine.abort_request(gone)
+        return {
+            "outputs": [_told(finished.get(name)) for name in names],
+            "proposals": [[names[base], at, drafts] for name, at, drafts in self.proposals if (base := _own(name)) in names],
+            "preemptions": len(preempted),
+            "steps": steps,
+            **{key: value - before[key] for key, value in self.counters().items()},
+        }
+
+    def counters(self) -> dict[str, int]:
+        """vLLM's own, since the start."""
+        found = {metric.name: metric for metric in self.llm.get_metrics()}
+        return {name: int(found[PREFIX + name].value) if PREFIX + name in found else 0 for name in COUNTERS}
+
+    def reset_prefix_cache(self) -> bool:
+        return bool(self.llm.reset_prefix_cache())
+
+    def mutate(self, name: str) -> None:
+        """Leave a fault in, or put one in; `sound` takes it out again. See `mutants.py`."""
+        from mutants import MUTANTS
+
+        MUTANTS[name](self.runner)
+
+    def facts(self) -> dict[str, Any]:
+        """What this process found and did."""
+        from dflash2_vllm import hooks
+
+        return {
+            "hooks": dict(hooks.states()),
+            "normalize": hooks.find(hooks.NORMALIZE).__module__,
+            "expand": hooks.find(hooks.EXPAND).__module__,
+            "proposer": type(getattr(self.runner, "drafter", None)).__name__,
+            "draft_sample_method": getattr(self.runner.speculative_config, "draft_sample_method", None),
+        }
+
+    def _noting(self, propose: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            drafts = propose(*args, **kwargs)
+            starts = getattr(self.runner.drafter, "_starts", None)
+            if starts is not None:
+                rows = drafts if isinstance(drafts, list) else drafts.tolist()
+                self.proposals += zip(self.runner.input_batch.req_ids, starts.tolist(), rows, strict=False)
+            return drafts
+
+        return noted
+
+    @contextmanager
+    def _counting_preemptions(self) -> Iterator[list[str]]:
+        preempt, seen = self.scheduler._preempt_request, []
+
+        def counted(request: Any, *args: Any, **kwargs: Any) -> Any:
+            seen.append(request.request_id)
+            return preempt(request, *args, **kwargs)
+
+        self.scheduler._preempt_request = counted
+        try:
+            yield seen
+        finally:
+            self.scheduler._preempt_request = preempt
+
+
+def _own(name: str) -> str:
+    """The name that a request was given: vLLM appends to it, and puts an index before it where n > 1."""
+    return name.split("-")[0].split("_")[-1]
+
+
+def _told(output: Any) -> dict[str, Any] | None:
+    if output is None:
+        return None
+    return {
+        "num_cached": output.num_cached_tokens or 0,
+        "choices": [
+            {
+                "token_ids": list(choice.token_ids),
+                "text": choice.text,
+                "finish_reason": choice.finish_reason,
+                "logprobs": None
+                if choice.logprobs is None
+                else [{str(token): entry.logprob for token, entry in place.items()} for place in choice.logprobs],
+            }
+            for choice in output.outputs
+        ],
+    }
+
+
+def main() -> None:
+    with os.fdopen(int(sys.argv[2]), "w") as answers:
+        worker = Worker(json.loads(sys.argv[1]))
+        print(json.dumps("ready"), file=answers, flush=True)
+        for line in sys.stdin:
+            job = json.loads(line)
+            answer = getattr(worker, job.pop("job"))(**job)
+            print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()
