@@ -6,22 +6,20 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from tokenizers import Tokenizer
 
-from dflash2_core import Completion, SamplingParams, TransformersEngine
-from dflash2_core.assets import held_out_prompts, tiny_pair
+from dflash2_core import Completion
+from dflash2_core.assets import tiny_pair
 from dflash2_core.engines import EngineOptions
 from dflash2_llama_cpp import LlamaCpp
 from dflash2_llama_cpp.program import BUILT_BY_CI, VARIABLE
 from dflash2_llama_cpp.server import LlamaServer
 from gguf_export import export
+from tests.engines.pair import thirty_prompts, written_plainly, written_with_drafts
 from tests.llama_cpp.tiny_target import write_tiny_target
 
 EXACT = ("-t", "1", "-fa", "off", "-ctk", "f32", "-ctv", "f32", "-ctkd", "f32", "-ctvd", "f32")
 """float32 throughout; one thread, since the machine is shared."""
 OUTTYPES = ("f32", "bf16", "q8_0", "q4_0")
-NEW_TOKENS = 64
-PER_DOMAIN = 10
 
 Serve = Callable[..., LlamaServer]
 
@@ -74,25 +72,14 @@ def serve(engine: LlamaCpp, files: Path, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="session")
 def prompts() -> list[list[int]]:
-    """Thirty prompts of code, docs and arithmetic, which the pair was not trained on, in ids."""
-    tokenizer = Tokenizer.from_file(str(tiny_pair().target / "tokenizer.json"))
-    found = []
-    for domain in ("code", "docs", "arithmetic"):
-        texts = [prompt["text"] for prompt in held_out_prompts() if prompt["domain"] == domain]
-        found += [tokenizer.encode(text).ids for text in texts[:PER_DOMAIN]]
-    return found
+    return thirty_prompts()
 
 
 @pytest.fixture(scope="session")
-def by_transformers(prompts: list[list[int]]) -> list[Completion]:
-    """What this project's own engine writes with the target alone, greedily, in float32."""
-    engine = TransformersEngine.from_pretrained(tiny_pair().target, dtype="float32", max_batch_size=PER_DOMAIN)
-    return engine.generate(prompts, SamplingParams(max_new_tokens=NEW_TOKENS))
+def by_transformers() -> list[Completion]:
+    return written_plainly()
 
 
 @pytest.fixture(scope="session")
-def drafted_by_transformers(prompts: list[list[int]]) -> list[Completion]:
-    """The same with the drafter."""
-    pair = tiny_pair()
-    engine = TransformersEngine.from_pretrained(pair.target, pair.drafter, dtype="float32", max_batch_size=PER_DOMAIN)
-    return engine.generate(prompts, SamplingParams(max_new_tokens=NEW_TOKENS))
+def drafted_by_transformers() -> list[Completion]:
+    return written_with_drafts()

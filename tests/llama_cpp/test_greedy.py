@@ -2,11 +2,11 @@
 
 import pytest
 
-from dflash2_core import Completion, SamplingParams
+from dflash2_core import Completion
 from dflash2_core.engines import Generated
-from tests.llama_cpp.conftest import NEW_TOKENS, OUTTYPES, Serve
+from tests.engines.pair import GREEDY
+from tests.llama_cpp.conftest import OUTTYPES, Serve
 
-GREEDY = SamplingParams(max_new_tokens=NEW_TOKENS)
 DEFAULT = ("-t", "1")
 """llama.cpp's own choice of flash attention and of the type of keys and values."""
 

@@ -10,7 +10,7 @@ import pytest
 from tests.llama_cpp.conftest import Serve
 
 PYTHON = Path(__file__).parents[2] / ".venvs/llama-cpp/bin/python"
-DRIVER = Path(__file__).with_name("openai_driver.py")
+DRIVER = Path(__file__).parents[1] / "engines/openai_driver.py"
 
 
 def driven(base_url: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from dflash2_core.assets import tiny_pair
-from dflash2_llama_cpp.server import NO_PROXY
+from dflash2_core.server_process import NO_PROXY
 from tests.llama_cpp.spoiling import rebuilt
 
 SERVE = [sys.executable, "-m", "dflash2_core.cli", "serve"]

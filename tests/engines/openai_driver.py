@@ -1,6 +1,6 @@
-"""The `openai` client against a server, run in the environment that has the client: `python openai_driver.py BASE_URL`.
+"""The `openai` client against any engine's server, run in an environment that has it: `python openai_driver.py BASE_URL`.
 
-Prints one JSON object: what each way of asking gave.
+Prints one JSON object: what each way of asking gave. `drafted` and `accepted` are told by llama.cpp alone, elsewhere None.
 """
 
 import json
@@ -15,23 +15,24 @@ TEXT = "def read_lines(path):\n"
 
 def main(base_url: str) -> None:
     client = OpenAI(base_url=base_url, api_key="none", max_retries=0)
+    models = [model.id for model in client.models.list().data]
 
     def chat(question: str, **options: object) -> object:
         messages = [{"role": "user", "content": question}]
-        return client.chat.completions.create(model="any", messages=messages, temperature=0, max_tokens=48, **options)
+        return client.chat.completions.create(model=models[0], messages=messages, temperature=0, max_tokens=48, **options)
 
     def complete(**options: object) -> object:
-        return client.completions.create(model="any", prompt=TEXT, temperature=0, max_tokens=64, **options)
+        return client.completions.create(model=models[0], prompt=TEXT, temperature=0, max_tokens=64, **options)
 
     def asked(question: str) -> dict[str, object]:
         answer = chat(question)
-        usage, timings = answer.usage, answer.model_extra["timings"]
+        usage, timings = answer.usage, (answer.model_extra or {}).get("timings", {})
         return {
             "text": answer.choices[0].message.content,
             "finish_reason": answer.choices[0].finish_reason,
             "completion_tokens": usage.completion_tokens,
-            "drafted": timings.get("draft_n", 0),
-            "accepted": timings.get("draft_n_accepted", 0),
+            "drafted": timings.get("draft_n"),
+            "accepted": timings.get("draft_n_accepted"),
         }
 
     whole = complete()
@@ -40,13 +41,13 @@ def main(base_url: str) -> None:
     chunks = [chunk.choices[0].text for chunk in complete(stream=True) if chunk.choices]
     stopped_chunks = [chunk.choices[0].text for chunk in complete(stream=True, stop=[stop]) if chunk.choices]
     deltas = [chunk.choices[0].delta.content or "" for chunk in chat(QUESTIONS[0], stream=True) if chunk.choices]
-    sampled = client.completions.create(model="any", prompt=TEXT, temperature=0.8, seed=11, max_tokens=48)
+    sampled = client.completions.create(model=models[0], prompt=TEXT, temperature=0.8, seed=11, max_tokens=48)
     with ThreadPoolExecutor(len(QUESTIONS)) as threads:
         concurrent = list(threads.map(asked, QUESTIONS))
     print(
         json.dumps(
             {
-                "models": len(client.models.list().data),
+                "models": len(models),
                 "text": whole.choices[0].text,
                 "completion_tokens": whole.usage.completion_tokens,
                 "streamed": "".join(chunks),

@@ -1,0 +1,177 @@
+"""An engine's server as a process: from its start until it answers, what it is asked, and its end.
+
+What every adapter's server has in common; an adapter adds the requests and counters of its own engine.
+"""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from http.client import HTTPException
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self, TypeVar
+from urllib.error import HTTPError
+from urllib.request import ProxyHandler, Request, build_opener
+
+from dflash2_core.engines import Command, EngineOptions
+from dflash2_core.errors import EngineError, SamplingError
+from dflash2_core.sampling import SamplingParams
+
+POLL, TO_END, TO_ANSWER = 0.05, 20.0, 600.0
+"""Seconds: between two looks at a server that starts, until one that was asked to end is killed, for one answer."""
+NO_PROXY = build_opener(ProxyHandler({}))
+"""What runs here is not asked through a proxy."""
+
+Asked = TypeVar("Asked")
+Answered = TypeVar("Answered")
+
+
+class ServerProcess:
+    """The part of `dflash2_core.engines.Server` that does not depend on the engine.
+
+    name      the engine's program, as it stands in sentences
+    url       of the server; base_url: of its OpenAI API
+    log       all that it prints
+    parallel  requests that are asked at once
+    """
+
+    def __init__(
+        self, command: Command, options: EngineOptions, *, name: str, says_port: re.Pattern[str] | None = None
+    ) -> None:
+        """Starts `command` and waits until its /health answers.
+
+        says_port: where a server that was given port 0 says in its log which port it took; its first group is the number.
+        Raises EngineError with the end of the log where the server ends, or does not answer in time.
+        """
+        self.name, self.command, self.parallel = name, command, options.parallel
+        self.log = options.log or Path(tempfile.mkdtemp(prefix="dflash2-")) / f"{name}.log"
+        with self.log.open("wb") as log:
+            self._process = _run(command, log)
+        try:
+            self.url = self._until_it_answers(options, says_port)
+        except BaseException:
+            self.stop()
+            raise
+        self.base_url = f"{self.url}/v1"
+
+    def ask(self, path: str, asked: dict[str, Any] | None = None) -> Any:
+        """The server's JSON answer at `path`, to a GET, or to a POST of `asked`; EngineError where it gives none."""
+        return json.loads(self.fetch(path, asked))
+
+    def ask_all(self, ask: Callable[[Asked], Answered], asked: Sequence[Asked]) -> list[Answered]:
+        """`ask` of each, `parallel` at once, answers in order."""
+        with ThreadPoolExecutor(self.parallel) as threads:
+            return list(threads.map(ask, asked))
+
+    def fetch(self, path: str, asked: dict[str, Any] | None = None) -> str:
+        """As `ask`, the answer as text."""
+        data = None if asked is None else json.dumps(asked).encode()
+        request = Request(f"{self.url}{path}", data=data, headers={"Content-Type": "application/json"})
+        try:
+            with NO_PROXY.open(request, timeout=TO_ANSWER) as answer:
+                return str(answer.read().decode())
+        except HTTPError as refused:
+            raise EngineError(f"{self.name} refused {path}: {_message(refused)}") from None
+        except (OSError, HTTPException) as problem:
+            code = self._process.poll()
+            state = "it still runs" if code is None else f"it ended with code {code}"
+            raise EngineError(f"{self.name} gave no answer at {path} ({problem}; {state}); {self._told()}") from None
+
+    def stop(self) -> None:
+        """Ends it, and what it started; nothing happens when it has ended already."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(TO_END)
+        with suppress(ProcessLookupError):  # nothing is left of it
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    def _until_it_answers(self, options: EngineOptions, says_port: re.Pattern[str] | None) -> str:
+        deadline = time.monotonic() + options.ready_within
+        port = options.port or None
+        while time.monotonic() < deadline:
+            if self._ended_within(POLL):
+                raise EngineError(f"{self.name} ended with code {self._process.returncode} before it answered; {self._told()}")
+            if port is None and says_port is not None:
+                port = self._stated_port(says_port)
+            if port is not None and _is_healthy(url := f"http://{options.host}:{port}"):
+                return url
+        raise EngineError(f"{self.name} did not answer within {options.ready_within:g} seconds; {self._told()}")
+
+    def _ended_within(self, seconds: float) -> bool:
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def _stated_port(self, says_port: re.Pattern[str]) -> int | None:
+        found = says_port.search(self.log.read_text(errors="replace"))
+        return None if found is None else int(found[1])
+
+    def _told(self) -> str:
+        last = self.log.read_text(errors="replace").strip().splitlines()[-3:]
+        return f"its log {self.log} ends with: {' | '.join(last) or 'nothing'}"
+
+
+def each_request(
+    prompts: Sequence[Sequence[int]], params: SamplingParams | Sequence[SamplingParams]
+) -> list[tuple[Sequence[int], SamplingParams]]:
+    """Every prompt with its params, whether they came as one for all or one each; SamplingError where the numbers differ."""
+    each = [params] * len(prompts) if isinstance(params, SamplingParams) else list(params)
+    if len(each) != len(prompts):
+        raise SamplingError(f"{len(prompts)} prompts came with {len(each)} params: expected one for all, or one each")
+    return list(zip(prompts, each, strict=True))
+
+
+def free_port(host: str) -> int:
+    """A port of `host` that was free just now, for an engine that cannot be asked which one it took."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def _run(command: Command, log: IO[bytes]) -> subprocess.Popen[bytes]:
+    """In a process group of its own, which ends as a whole."""
+    try:
+        return subprocess.Popen(
+            command.argv,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=os.environ | dict(command.env),
+            start_new_session=True,
+        )
+    except OSError as problem:
+        raise EngineError(f"{command.argv[0]} cannot be run: {problem.strerror or problem}") from None
+
+
+def _is_healthy(url: str) -> bool:
+    try:
+        with NO_PROXY.open(f"{url}/health", timeout=TO_END) as answer:
+            return bool(answer.status == 200)
+    except (OSError, HTTPException):  # not yet, or still loading (503)
+        return False
+
+
+def _message(refused: HTTPError) -> str:
+    said = refused.read().decode(errors="replace")
+    try:
+        return str(json.loads(said)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return said or str(refused)
