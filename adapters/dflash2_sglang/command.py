@@ -1,0 +1,80 @@
+"""SGLang's command line: what the pair needs, and what of it is the caller's to add."""
+
+import os
+from pathlib import Path
+
+from dflash2_core.checkpoint import Checkpoint
+from dflash2_core.engines import Command, EngineOptions
+from dflash2_core.errors import CompatibilityError, EngineError
+from dflash2_core.server_process import free_port
+from dflash2_sglang.pair import num_draft_tokens
+
+SERVER = ("-m", "sglang.launch_server")
+ON_CPU = {"SGLANG_USE_CPU_ENGINE": "1", "TORCHDYNAMO_DISABLE": "1"}
+"""SGLang is told to be on a CPU; compiling the draft model's convolutions would want a C++ compiler, and minutes."""
+OURS = {
+    # option -> what says it instead
+    **dict.fromkeys(("--model-path", "--model"), "the target"),
+    **dict.fromkeys(("--speculative-algorithm", "--speculative-draft-model-path", "--speculative-draft-model"), "the drafter"),
+    **dict.fromkeys(("--speculative-num-draft-tokens", "--speculative-dflash-block-size"), "num_drafts (--drafts)"),
+    "--max-running-requests": "parallel (--parallel)",
+    "--context-length": "context (--context)",
+    "--host": "host (--host)",
+    "--port": "port (--port)",
+}
+NOT_LOSSLESS = ("--speculative-accept-threshold-single", "--speculative-accept-threshold-acc")
+
+
+def server_command(
+    python: Path, target: Path, drafter: tuple[Path, Checkpoint] | None, options: EngineOptions, *, on_cpu: bool
+) -> Command:
+    """What would be run; drafter: its folder and what stands in it.
+
+    Raises CompatibilityError for more drafts than a block has, EngineError for an option that is not the caller's to give.
+    """
+    _refuse_foreign(options.extra)
+    if options.drafter_dtype is not None:
+        raise EngineError(
+            f"SGLang runs a drafter in the target's own dtype: {options.drafter_dtype} is not for it to say; hand on --dtype"
+        )
+    port = options.port or free_port(options.host)
+    argv = [str(python), *SERVER, "--model-path", str(target), "--host", options.host, "--port", str(port)]
+    argv += ["--max-running-requests", str(options.parallel)]
+    if options.context is not None:
+        argv += ["--context-length", str(options.context)]
+    if on_cpu:
+        argv += ["--device", "cpu", "--attention-backend", "torch_native"]
+    if drafter is not None:
+        path, checkpoint = drafter
+        rows = num_draft_tokens(_rows_of_a_block(checkpoint, options), checkpoint)
+        argv += ["--speculative-algorithm", "DFLASH", "--speculative-draft-model-path", str(path)]
+        argv += ["--speculative-num-draft-tokens", str(rows)]
+    env = {name: value for name, value in ON_CPU.items() if on_cpu and name not in os.environ}
+    return Command(argv=(*argv, *options.extra), env=env)
+
+
+def port_of(command: Command) -> int:
+    """Where it will listen."""
+    return int(command.argv[command.argv.index("--port") + 1])
+
+
+def _rows_of_a_block(checkpoint: Checkpoint, options: EngineOptions) -> int | None:
+    if options.num_drafts is None:
+        return None
+    if options.num_drafts > checkpoint.config.num_drafts:
+        raise CompatibilityError(
+            f"{options.num_drafts} drafts were asked for, and a drafter of block size {checkpoint.config.block_size} makes "
+            f"{checkpoint.config.num_drafts}"
+        )
+    return options.num_drafts + 1
+
+
+def _refuse_foreign(extra: tuple[str, ...]) -> None:
+    for argument in extra:
+        option = argument.partition("=")[0].replace("_", "-")
+        if option in OURS:
+            raise EngineError(f"{option} is not handed on to SGLang: it is said by {OURS[option]}")
+        if option in NOT_LOSSLESS:
+            raise EngineError(f"{option} is not handed on to SGLang: drafts would be kept that the target does not choose")
+    if float(os.environ.get("SGLANG_SIMULATE_ACC_LEN") or -1) > 0:
+        raise EngineError("SGLANG_SIMULATE_ACC_LEN would keep drafts that the target does not choose: unset it")
