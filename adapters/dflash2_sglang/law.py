@@ -36,7 +36,7 @@ def penalise(logits: Tensor, rules: Rules, output: Sequence[int], drafts: Tensor
     """logits [L+1, V] of one request's block, in place: row i comes after `output` (anchor included) and drafts[:i]."""
     rows, V = logits.shape
     before = torch.tensor(output, dtype=torch.int64)
-    ids, slots = torch.cat((before, drafts)).unique(return_inverse=True)
+    ids, slots = torch.cat((before, drafts)).unique(return_inverse=True)  # type: ignore[no-untyped-call]
     in_output, in_drafts = slots.split((len(before), len(drafts)))
     S = len(ids)
     drafted = F.pad(F.one_hot(in_drafts, S).cumsum(0), (0, 0, 1, 0))[:rows]  # [L+1, S]

@@ -66,7 +66,7 @@ def _rows_of(fused: Tensor, part: str, config: DrafterConfig) -> Tensor:
     else:
         sizes = [config.intermediate_size] * 2
     parts = [name for name in FUSED if FUSED[name] == FUSED[part]]
-    return fused.split(sizes)[parts.index(part)]
+    return torch.split(fused, sizes)[parts.index(part)]
 
 
 def _require_rotation(rotary: Any, config: DrafterConfig) -> None:

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 class _Lengths(Tensor):
     """A CPU tensor that takes `record_stream`, which torch has for accelerators only; what is computed of it is a plain one."""
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     def record_stream(self, stream: Any) -> None:
         """Memory of a CPU is not given back to a stream."""
@@ -37,6 +37,8 @@ class _Lengths(Tensor):
 
 class Dflash2Worker(DFlashWorkerV2):  # type: ignore[misc]
     """See SGLang's `BaseSpecWorker` for who calls what."""
+
+    _noise_embed_scale: float
 
     def __init__(self, server_args: ServerArgs, gpu_id: int, nccl_port: int, target_worker: Any) -> None:
         super().__init__(server_args, gpu_id, nccl_port, target_worker)
