@@ -38,7 +38,7 @@ PROPOSER = "vllm.v1.spec_decode.dflash:DFlashProposer"
 RUNNER = "vllm.v1.worker.gpu_model_runner:GPUModelRunner"
 MODEL = "vllm.model_executor.models.qwen3_dflash2:DFlash2Qwen3ForCausalLM"
 NORMALIZE = "vllm.model_executor.models.qwen3_dflash:DFlashQwen3Model._normalize_context_k"
-EXPAND = "vllm.v1.sample.rejection_sampler:expand_batch_to_tokens"
+EXPAND = "vllm.utils.cpu_triton_utils:_expand_kernel_impl"
 
 TABLE = (
     _hook(ARGUMENTS, "self target_model_config target_parallel_config", "wrapped: what was asked for is checked and completed"),
@@ -69,7 +69,11 @@ TABLE = (
     _hook(f"{MODEL}.load_weights", "self weights", "wrapped: tensors under either name"),
     _hook(f"{MODEL}.compute_logits", "self hidden_states", "the target's head"),
     _hook(NORMALIZE, "self all_k", "replaced where its probe fails"),
-    _hook(EXPAND, "x cu_num_tokens num_tokens replace_from replace_to", "replaced where its probe fails"),
+    _hook(
+        EXPAND,
+        "output input_val cu_num_tokens replace_from replace_to MAX_NUM_TOKENS",
+        "replaced where its probe fails, before a worker registers it for the Triton kernel",
+    ),
 )
 
 

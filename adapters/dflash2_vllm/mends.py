@@ -23,12 +23,13 @@ def mend_what_fails() -> list[str]:
     if not current_platform.is_cpu():
         return []
     mended = []
-    if not norms_each_layer_by_its_own_weight(find(NORMALIZE)):
-        replace(NORMALIZE, normalize_context_k)
-        mended.append(NORMALIZE)
-    if not expands(find(EXPAND)):
-        replace(EXPAND, expand_batch_to_tokens)
-        mended.append(EXPAND)
+    for place, probe, mend in (
+        (NORMALIZE, norms_each_layer_by_its_own_weight, normalize_context_k),
+        (EXPAND, expands, expand_kernel),
+    ):
+        if not probe(find(place)):
+            replace(place, mend)
+            mended.append(place)
     if mended:
         logger.info("dflash2: mended for this CPU build of vLLM: %s", ", ".join(mended))
     return mended
@@ -44,12 +45,12 @@ def norms_each_layer_by_its_own_weight(normalize: Any) -> bool:
 
 
 def expands(expand: Any) -> bool:
-    """Temperatures and counts of two rows: a fresh tensor may hold the right numbers by chance, hence several."""
+    """Temperatures and counts of two requests with three and two drafts; what it should write is not there before."""
     ends = torch.tensor([3, 5], dtype=torch.int32)
-    rows = torch.tensor([0, 0, 0, 1, 1])
-    for values in (torch.tensor([0.625, 0.0]), torch.tensor([7, 23], dtype=torch.int32), torch.tensor([1.75, 0.3125])):
-        found = expand(values, ends, 5, replace_from=0, replace_to=1)
-        if not torch.equal(found, torch.where(values == 0, 1, values)[rows].to(values.dtype)):
+    for values in (torch.tensor([0.625, 0.0]), torch.tensor([7, 0], dtype=torch.int32)):
+        written = torch.full((5,), -1, dtype=values.dtype)
+        expand(written, values, ends, 0, 1, MAX_NUM_TOKENS=128)
+        if written.tolist() != [values[0].item()] * 3 + [1] * 2:
             return False
     return True
 
@@ -64,14 +65,20 @@ def normalize_context_k(self: Any, all_k: Tensor) -> Tensor:
     return normed
 
 
-def expand_batch_to_tokens(
-    x: Tensor, cu_num_tokens: Tensor, num_tokens: int, replace_from: int = 0, replace_to: int = 0
-) -> Tensor:
-    """`rejection_sampler.expand_batch_to_tokens`. x [B], one value a request -> [num_tokens], one a draft; dtype kept.
+def expand_kernel(
+    output: Tensor,
+    input_val: Tensor,
+    cu_num_tokens: Tensor,
+    replace_from: float,
+    replace_to: float,
+    MAX_NUM_TOKENS: int | None = None,
+) -> None:
+    """`cpu_triton_utils._expand_kernel_impl`. input_val [B], one value a request -> output [T], one a draft, any dtype.
 
-    cu_num_tokens  [B], where each request's drafts end
-    replace_from   value that becomes `replace_to`
+    cu_num_tokens   [B], where each request's drafts end
+    replace_from    value that becomes `replace_to`
+    MAX_NUM_TOKENS  a constant of the kernel that this stands in for
     """
     counts = torch.diff(cu_num_tokens, prepend=cu_num_tokens.new_zeros(1))
-    values = torch.where(x == replace_from, replace_to, x).to(x.dtype)
-    return values.repeat_interleave(counts, output_size=num_tokens)
+    values = torch.where(input_val == replace_from, replace_to, input_val).to(output.dtype)
+    output.copy_(values.repeat_interleave(counts, output_size=len(output)))

@@ -64,7 +64,7 @@ def generated(answer: Mapping[str, Any]) -> Generated:
             text=choice["text"],
             finish_reason="length" if choice["finish_reason"] == "length" else "stop",
             num_drafted=drafting.get("num_draft_tokens", 0),
-            num_accepted=drafting.get("num_accepted_tokens", 0),
+            num_accepted=drafting.get("num_accepted_draft_tokens", 0),
             num_cached=(usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0,
         )
     except (KeyError, IndexError, TypeError) as problem:

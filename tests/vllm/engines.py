@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -21,7 +21,8 @@ ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "DFLASH2_VLLM": "auto",
 }
-EXACT = {"dtype": "float32", "enforce_eager": True, "kv_cache_memory_bytes": 256 << 20, "max_model_len": 512}
+LIMIT, NEW_TOKENS = 320, 64
+EXACT = {"dtype": "float32", "enforce_eager": True, "kv_cache_memory_bytes": 256 << 20, "max_model_len": LIMIT}
 DRAFTED = {"method": "dflash", "model": str(tiny_pair().drafter)}
 
 
@@ -101,7 +102,3 @@ class VllmProcess:
             self._process.wait(60)
             raise RuntimeError("vLLM ended; its log says:\n" + "\n".join(self.log.read_text().splitlines()[-40:]))
         return json.loads(line)
-
-
-def as_dict(ran: Ran) -> dict[str, Any]:
-    return asdict(ran)
