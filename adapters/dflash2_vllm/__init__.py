@@ -11,7 +11,7 @@ proposer.py   the proposer: vLLM's model and paged K/V, the core's candidates, w
 drafting.py   a block's drafts, on tensors
 seeds.py      which draws they come from
 limits.py     rows near the limit of positions
-mends.py      two faults of vLLM's CPU build, probed and mended
+mends.py      faults of vLLM's CPU build, probed and mended
 report.py     what vLLM looks like from inside
 
 Outside:

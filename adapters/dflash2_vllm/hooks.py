@@ -38,6 +38,7 @@ PROPOSER = "vllm.v1.spec_decode.dflash:DFlashProposer"
 RUNNER = "vllm.v1.worker.gpu_model_runner:GPUModelRunner"
 MODEL = "vllm.model_executor.models.qwen3_dflash2:DFlash2Qwen3ForCausalLM"
 NORMALIZE = "vllm.model_executor.models.qwen3_dflash:DFlashQwen3Model._normalize_context_k"
+TOP_K = "vllm.v1.sample.ops.topk_topp_sampler:apply_top_k_only"
 EXPAND = "vllm.utils.cpu_triton_utils:_expand_kernel_impl"
 
 TABLE = (
@@ -74,6 +75,7 @@ TABLE = (
         "output input_val cu_num_tokens replace_from replace_to MAX_NUM_TOKENS",
         "replaced where its probe fails, before a worker registers it for the Triton kernel",
     ),
+    _hook(TOP_K, "logits k", "wrapped where its probe fails"),
 )
 
 

@@ -1,9 +1,10 @@
-"""Two faults of vLLM's CPU build that every speculative method meets: probed, and mended only where the probe fails.
+"""Faults of vLLM's CPU build that every speculative method meets: each is probed, and mended only where its probe fails.
 
-Both are described, with what reproduces them, in UPSTREAM.md.
+They are described, with what reproduces them, in UPSTREAM.md.
 """
 
 import logging
+from functools import wraps
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dflash2_vllm.hooks import EXPAND, NORMALIZE, find, replace
+from dflash2_vllm.hooks import EXPAND, NORMALIZE, TOP_K, find, replace
 
 logger = logging.getLogger("vllm.dflash2")
 
@@ -24,11 +25,12 @@ def mend_what_fails() -> list[str]:
         return []
     mended = []
     for place, probe, mend in (
-        (NORMALIZE, norms_each_layer_by_its_own_weight, normalize_context_k),
-        (EXPAND, expands, expand_kernel),
+        (NORMALIZE, norms_each_layer_by_its_own_weight, lambda _: normalize_context_k),
+        (EXPAND, expands, lambda _: expand_kernel),
+        (TOP_K, takes_no_rows, with_no_rows),
     ):
         if not probe(find(place)):
-            replace(place, mend)
+            replace(place, mend(find(place)))
             mended.append(place)
     if mended:
         logger.info("dflash2: mended for this CPU build of vLLM: %s", ", ".join(mended))
@@ -53,6 +55,14 @@ def expands(expand: Any) -> bool:
         if written.tolist() != [values[0].item()] * 3 + [1] * 2:
             return False
     return True
+
+
+def takes_no_rows(apply_top_k_only: Any) -> bool:
+    """A step in which nothing is verified, as the first after a prompt, has no row."""
+    try:
+        return len(apply_top_k_only(torch.zeros(0, 8), torch.zeros(0, dtype=torch.int32))) == 0
+    except RuntimeError:
+        return False
 
 
 def normalize_context_k(self: Any, all_k: Tensor) -> Tensor:
@@ -82,3 +92,14 @@ def expand_kernel(
     counts = torch.diff(cu_num_tokens, prepend=cu_num_tokens.new_zeros(1))
     values = torch.where(input_val == replace_from, replace_to, input_val).to(output.dtype)
     output.copy_(values.repeat_interleave(counts, output_size=len(output)))
+
+
+def with_no_rows(original: Any) -> Any:
+    """`topk_topp_sampler.apply_top_k_only`, which then has nothing to do."""
+
+    @wraps(original)
+    def apply_top_k_only(logits: Tensor, k: Tensor) -> Tensor:
+        kept: Tensor = original(logits, k) if len(logits) else logits
+        return kept
+
+    return apply_top_k_only

@@ -37,12 +37,12 @@ def drafted(logs: Path) -> Iterator[VllmProcess]:
 
 @pytest.fixture(scope="session")
 def tight(logs: Path) -> Iterator[VllmProcess]:
-    """Prompts in chunks of at most 41 - 7 ids, no prefix cache, and memory for three or four texts."""
+    """Prompts in chunks of at most 41 - 7 ids, no prefix cache, and memory for a few texts."""
     arguments = ROOMY | {
         "enable_prefix_caching": False,
         "enable_chunked_prefill": True,
         "max_num_batched_tokens": 41,
-        "num_gpu_blocks_override": 24,
+        "num_gpu_blocks_override": 30,
     }
     with VllmProcess(logs / "tight.log", speculative_config=DRAFTED, **arguments) as engine:
         yield engine

@@ -109,7 +109,7 @@ def test_chunks_of_prompts_and_preemptions_change_no_text(tight: VllmProcess, pr
 
 
 def test_aborted_requests_leave_the_others_as_they_were(drafted: VllmProcess, prompts: Ids, by_plain_vllm: Ran) -> None:
-    gone = {0: 1, 3: 2, 7: 3, 11: 5, 14: 9, 21: 30}
+    gone = {0: 1, 3: 2, 7: 3, 11: 5, 14: 9, 25: 24}
     ran = drafted.generate(prompts, abort=gone, **GREEDY)
     assert [i for i, output in enumerate(ran.outputs) if output is None] == list(gone)
     kept = [i for i in range(len(prompts)) if i not in gone]

@@ -41,7 +41,7 @@ class Worker:
             options = dict(request)
             prompt = {"prompt_token_ids": options.pop("prompt")}
             if (schema := options.pop("json_schema", None)) is not None:
-                options["structured_outputs"] = StructuredOutputsParams(json=schema)
+                options["structured_outputs"] = StructuredOutputsParams(json=schema, disable_any_whitespace=True)
             params = SamplingParams(**options, output_kind=RequestOutputKind.FINAL_ONLY)
             self.llm.llm_engine.add_request(name, prompt, params)
         finished, steps = {}, 0
