@@ -71,6 +71,19 @@ class AcceptanceStats:
             whole.drafted_per_position = _added(whole.drafted_per_position, part.drafted_per_position)
         return whole
 
+    def since(self, before: "AcceptanceStats") -> "AcceptanceStats":
+        """What was counted after `before`, an earlier state of the same counters."""
+        return AcceptanceStats(
+            num_cycles=self.num_cycles - before.num_cycles,
+            num_drafted=self.num_drafted - before.num_drafted,
+            num_accepted=self.num_accepted - before.num_accepted,
+            num_committed=self.num_committed - before.num_committed,
+            num_cut=self.num_cut - before.num_cut,
+            accepted_per_position=_added(self.accepted_per_position, [-n for n in before.accepted_per_position]),
+            drafted_per_position=_added(self.drafted_per_position, [-n for n in before.drafted_per_position]),
+            skipped=self.skipped - before.skipped,
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Plain types, for JSON."""
         return {

@@ -39,27 +39,33 @@ class ServerProcess:
 
     name      the engine's program, as it stands in sentences
     url       of the server; base_url: of its OpenAI API
-    log       all that it prints
+    log       all that it prints; os.devnull for a server that somebody else started
     parallel  requests that are asked at once
     """
 
     def __init__(
-        self, command: Command, options: EngineOptions, *, name: str, says_port: re.Pattern[str] | None = None
+        self, source: Command | str, options: EngineOptions, *, name: str, says_port: re.Pattern[str] | None = None
     ) -> None:
-        """Starts `command` and waits until its /health answers.
+        """Starts a command and waits until its /health answers; a URL is of a server that runs already, and is left running.
 
         says_port: where a server that was given port 0 says in its log which port it took; its first group is the number.
         Raises EngineError with the end of the log where the server ends, or does not answer in time.
         """
-        self.name, self.command, self.parallel = name, command, options.parallel
-        self.log = options.log or Path(tempfile.mkdtemp(prefix="dflash2-")) / f"{name}.log"
-        with self.log.open("wb") as log:
-            self._process = _run(command, log)
-        try:
-            self.url = self._until_it_answers(options, says_port)
-        except BaseException:
-            self.stop()
-            raise
+        self.name, self.parallel = name, options.parallel
+        self._process: subprocess.Popen[bytes] | None = None
+        if isinstance(source, str):
+            self.log, self.url = Path(os.devnull), source.rstrip("/").removesuffix("/v1")
+            if not _is_healthy(self.url):
+                raise EngineError(f"no {name} answers at {self.url}/health")
+        else:
+            self.log = options.log or Path(tempfile.mkdtemp(prefix="dflash2-")) / f"{name}.log"
+            with self.log.open("wb") as log:
+                self._process = _run(source, log)
+            try:
+                self.url = self._until_it_answers(self._process, options, says_port)
+            except BaseException:
+                self.stop()
+                raise
         self.base_url = f"{self.url}/v1"
 
     def ask(self, path: str, asked: dict[str, Any] | None = None) -> Any:
@@ -81,12 +87,12 @@ class ServerProcess:
         except HTTPError as refused:
             raise EngineError(f"{self.name} refused {path}: {_message(refused)}") from None
         except (OSError, HTTPException) as problem:
-            code = self._process.poll()
-            state = "it still runs" if code is None else f"it ended with code {code}"
-            raise EngineError(f"{self.name} gave no answer at {path} ({problem}; {state}); {self._told()}") from None
+            raise EngineError(f"{self.name} gave no answer at {path} ({problem}){self._state()}") from None
 
     def stop(self) -> None:
         """Ends it, and what it started; nothing happens when it has ended already."""
+        if self._process is None:
+            return
         if self._process.poll() is None:
             self._process.terminate()
             with suppress(subprocess.TimeoutExpired):
@@ -101,28 +107,29 @@ class ServerProcess:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
 
-    def _until_it_answers(self, options: EngineOptions, says_port: re.Pattern[str] | None) -> str:
+    def _until_it_answers(
+        self, process: subprocess.Popen[bytes], options: EngineOptions, says_port: re.Pattern[str] | None
+    ) -> str:
         deadline = time.monotonic() + options.ready_within
         port = options.port or None
         while time.monotonic() < deadline:
-            if self._ended_within(POLL):
-                raise EngineError(f"{self.name} ended with code {self._process.returncode} before it answered; {self._told()}")
+            if _ended_within(process, POLL):
+                raise EngineError(f"{self.name} ended with code {process.returncode} before it answered; {self._told()}")
             if port is None and says_port is not None:
                 port = self._stated_port(says_port)
             if port is not None and _is_healthy(url := f"http://{options.host}:{port}"):
                 return url
         raise EngineError(f"{self.name} did not answer within {options.ready_within:g} seconds; {self._told()}")
 
-    def _ended_within(self, seconds: float) -> bool:
-        try:
-            self._process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
-
     def _stated_port(self, says_port: re.Pattern[str]) -> int | None:
         found = says_port.search(self.log.read_text(errors="replace"))
         return None if found is None else int(found[1])
+
+    def _state(self) -> str:
+        if self._process is None:
+            return ""
+        code = self._process.poll()
+        return f"; it {'still runs' if code is None else f'ended with code {code}'}; {self._told()}"
 
     def _told(self) -> str:
         last = self.log.read_text(errors="replace").strip().splitlines()[-3:]
@@ -161,11 +168,19 @@ def _run(command: Command, log: IO[bytes]) -> subprocess.Popen[bytes]:
         raise EngineError(f"{command.argv[0]} cannot be run: {problem.strerror or problem}") from None
 
 
+def _ended_within(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
 def _is_healthy(url: str) -> bool:
     try:
         with NO_PROXY.open(f"{url}/health", timeout=TO_END) as answer:
             return bool(answer.status == 200)
-    except (OSError, HTTPException):  # not yet, or still loading (503)
+    except (OSError, HTTPException, ValueError):  # not yet, still loading (503), or no URL at all
         return False
 
 

@@ -32,6 +32,7 @@ from dflash2_core.transformers_engine.target import Target
 
 STRAYS = 1e-3
 POWER = 0.99
+ALL = "all"
 STATISTICS = ("temper", "favour", "ranks", "ids", "strays")
 
 
@@ -96,8 +97,24 @@ def check_law(target: Target, texts: Iterable[Written], *, alpha: float = 1e-6, 
     seed    of the randomised ranks: the report is a function of the texts and this number
     Raises SamplingError if there is no token, or if a text is greedy, which has no law: compare its ids.
     """
+    return check_laws(target, {"": texts}, alpha=alpha, seed=seed)[""]
+
+
+def check_laws(
+    target: Target, groups: Mapping[str, Iterable[Written]], *, alpha: float = 1e-6, seed: int = 0
+) -> dict[str, LawReport]:
+    """`check_law` of every group by itself and, where there are several, of ALL together; alpha is shared among them."""
     generator = torch.Generator().manual_seed(seed)
-    places = _Places()
+    places = {name: _places(target, texts, generator) for name, texts in groups.items()}
+    if len(places) > 1:
+        places[ALL] = _Places(
+            [term for each in places.values() for term in each.terms], sum(each.impossible for each in places.values())
+        )
+    return {name: each.report(alpha / len(places)) for name, each in places.items()}
+
+
+def _places(target: Target, texts: Iterable[Written], generator: torch.Generator) -> "_Places":
+    places = _Places([], 0)
     for text in texts:
         if text.params.is_greedy:
             raise SamplingError("a greedy text has no law to be held against: compare its ids with plain decoding's")
@@ -106,7 +123,7 @@ def check_law(target: Target, texts: Iterable[Written], *, alpha: float = 1e-6, 
             places.add(p, torch.tensor(text.token_ids), torch.rand(len(p), generator=generator, dtype=p.dtype))
     if not places.terms:
         raise SamplingError("no token was written: there is nothing to test")
-    return places.report(alpha)
+    return places
 
 
 @torch.inference_mode()
@@ -120,12 +137,12 @@ def distributions(target: Target, text: Written) -> Tensor:
     return p[0].cpu()
 
 
+@dataclass
 class _Places:
-    """Per token, what the statistics are made of."""
+    """Per token that p can give, what the statistics are made of: terms, [T, 8] each."""
 
-    def __init__(self) -> None:
-        self.terms: list[Tensor] = []
-        self.impossible = 0
+    terms: list[Tensor]
+    impossible: int
 
     def add(self, p: Tensor, x: Tensor, u: Tensor) -> None:
         """p [T, V] float64, x [T] the ids emitted there, u [T] uniform: a rank is the mass before x and this share of x's."""
@@ -151,6 +168,7 @@ class _Places:
         self.terms.append(torch.stack(terms, dim=1)[possible])
 
     def report(self, alpha: float) -> LawReport:
+        """See `LawReport`."""
         temper, information, favour, mass, others, ranks, ids, strays = torch.cat(self.terms).unbind(1)
         N, each = len(temper), alpha / len(STATISTICS)
         p_values = {
