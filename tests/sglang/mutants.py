@@ -1,0 +1,127 @@
+"""Faults put into the verification of a running server, for tests that have to find them.
+
+A plugin of SGLang's beside dflash2's own, found through `PYTHONPATH`. It looks into a file before every block, so that one
+server is sound and each mutant in turn.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import torch
+
+VARIABLE = "DFLASH2_TEST_MUTANT"
+
+
+def tempered_p(worker: Any) -> dict[str, Callable[..., Any]]:
+    """The target's law at four fifths of the temperature."""
+    original = worker.probabilities
+    return {"probabilities": lambda logits, filters: original(logits, replace(filters, temperature=filters.temperature * 0.8))}
+
+
+def softmax_q_of_an_argmax_walk(worker: Any) -> dict[str, Callable[..., Any]]:
+    """Drafts taken by argmax, and verified as if they had been drawn."""
+    original = worker.propose
+
+    def propose(*args: Any) -> Any:
+        proposal = original(*args)
+        best = proposal.probs.argmax(-1, keepdim=True)
+        return replace(proposal, tokens=proposal.candidates.gather(-1, best).squeeze(-1))
+
+    return {"propose": propose}
+
+
+def one_hot_q_of_a_drawn_walk(worker: Any) -> dict[str, Callable[..., Any]]:
+    """Drafts drawn, and verified as if they had been taken by argmax."""
+    original = worker.propose
+    return {"propose": lambda *args: replace(original(*args), probs=None)}
+
+
+def noise_of_the_draft_again(worker: Any) -> dict[str, Callable[..., Any]]:
+    """One stream of random numbers for the draft and for what replaces it."""
+    original = worker.verify_sampled
+
+    def verify_sampled(proposal: Any, probs: Any, streams: Any, positions: Any) -> Any:
+        class OneStream:
+            def uniform(self, at: Any, purpose: str) -> Any:
+                return streams.uniform(at, "draft" if purpose == "recover" else purpose)
+
+        return original(proposal, probs, OneStream(), positions)
+
+    return {"verify_sampled": verify_sampled}
+
+
+def every_draft_accepted(worker: Any) -> dict[str, Callable[..., Any]]:
+    """As with SGLang's simulated acceptance, one draft more than the target wants."""
+    original = worker.verify_sampled
+
+    def verify_sampled(proposal: Any, *rest: Any) -> Any:
+        verdict = original(proposal, *rest)
+        more = torch.minimum(verdict.num_accepted + 1, proposal.lengths)
+        return replace(verdict, num_accepted=more)
+
+    return {"verify_sampled": verify_sampled}
+
+
+MUTANTS = {
+    mutant.__name__: mutant
+    for mutant in (
+        tempered_p,
+        softmax_q_of_an_argmax_walk,
+        one_hot_q_of_a_drawn_walk,
+        noise_of_the_draft_again,
+        every_draft_accepted,
+    )
+}
+
+
+def install() -> None:
+    """The entry point: in the scheduler's process, what a mutant changes asks each time whether it is its turn."""
+    if "sglang.srt.managers.scheduler" not in sys.modules:
+        return
+    from dflash2_sglang import worker
+
+    changes = {name: mutant(worker) for name, mutant in MUTANTS.items()}
+    for attribute in ("probabilities", "propose", "verify_sampled"):
+        setattr(worker, attribute, _switched(getattr(worker, attribute), attribute, changes))
+
+
+def _switched(original: Callable[..., Any], attribute: str, changes: dict[str, dict[str, Any]]) -> Callable[..., Any]:
+    @wraps(original)
+    def switched(*args: Any) -> Any:
+        name = Path(os.environ[VARIABLE]).read_text()
+        return changes.get(name, {}).get(attribute, original)(*args)
+
+    return switched
+
+
+def plugged(folder: Path) -> dict[str, str]:
+    """Makes the plugin findable; returns the environment of a server that is to have it."""
+    here = folder / "plugin"
+    described = here / "dflash2_mutants-0.dist-info"
+    described.mkdir(parents=True)
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: dflash2-mutants\nVersion: 0\n")
+    (described / "entry_points.txt").write_text("[sglang.srt.plugins]\nmutants = dflash2_mutants:install\n")
+    (here / "dflash2_mutants.py").symlink_to(__file__)
+    switch(folder, "sound")
+    return {"PYTHONPATH": str(here), VARIABLE: str(folder / "mutant")}
+
+
+def switch(folder: Path, name: str) -> None:
+    (folder / "mutant").write_text(name)
+
+
+@contextmanager
+def mutated(folder: Path, name: str) -> Iterator[None]:
+    """Within it, servers that were started with `plugged` have this fault."""
+    assert name in MUTANTS
+    switch(folder, name)
+    try:
+        yield
+    finally:
+        switch(folder, "sound")
