@@ -15,9 +15,11 @@ from dflash2_vllm.requests import body, generated
 class VllmServer(ServerProcess):
     """See `dflash2_core.engines.Server`. model: the name that requests give."""
 
-    def __init__(self, command: Command, options: EngineOptions, *, drafts: bool) -> None:
+    def __init__(self, source: Command | str, options: EngineOptions, *, drafts: bool) -> None:
         """See `ServerProcess`. drafts: whether it has a drafter."""
-        super().__init__(command, replace(options, port=port_of(command)), name="vllm")
+        if isinstance(source, Command):
+            options = replace(options, port=port_of(source))
+        super().__init__(source, options, name="vllm")
         self._drafts = drafts
         try:
             self.model: str = self.ask("/v1/models")["data"][0]["id"]

@@ -13,7 +13,12 @@ import pytest
 from tests.engines.pair import thirty_prompts
 from tests.vllm.engines import DRAFTED, NEW_TOKENS, Ran, VllmProcess
 
-ROOMY: dict[str, Any] = {"max_num_seqs": 17, "block_size": 32, "enable_prefix_caching": True}
+ROOMY: dict[str, Any] = {
+    "max_num_seqs": 17,
+    "block_size": 32,
+    "enable_prefix_caching": True,
+    "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
+}
 
 
 @pytest.fixture(scope="session")

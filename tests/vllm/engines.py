@@ -52,13 +52,21 @@ class Ran:
 class VllmProcess:
     """`worker.py` with these arguments of `vllm.LLM`; a context manager."""
 
-    def __init__(self, log: Path, *, environment: dict[str, str] | None = None, **arguments: Any) -> None:
+    def __init__(
+        self, log: Path, *, environment: dict[str, str] | None = None, prelude: str | None = None, **arguments: Any
+    ) -> None:
         arguments = {"model": str(tiny_pair().target), **EXACT, **arguments}
         answers, theirs = os.pipe()
         self.log = log
         with log.open("wb") as out:
             self._process = subprocess.Popen(
-                [PYTHON, Path(__file__).with_name("worker.py"), json.dumps(arguments), str(theirs)],
+                [
+                    PYTHON,
+                    Path(__file__).with_name("worker.py"),
+                    json.dumps(arguments),
+                    str(theirs),
+                    *([prelude] if prelude else []),
+                ],
                 stdin=subprocess.PIPE,
                 stdout=out,
                 stderr=out,

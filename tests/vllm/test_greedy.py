@@ -2,6 +2,7 @@
 
 import pytest
 
+from dflash2_core.drafter import Drafter
 from tests.engines.pair import drafts_at, written_plainly, written_with_drafts
 from tests.vllm.conftest import fault
 from tests.vllm.engines import NEW_TOKENS, Ran, VllmProcess
@@ -18,13 +19,13 @@ def require_drafting(ran: Ran, *, drafts: int = 100, length: float = 1.5) -> Non
     assert ran.acceptance_length > length
 
 
-def differing_blocks(ran: Ran, prompts: Ids) -> tuple[int, int]:
-    """Blocks compared with the core's, and how many of them differ."""
+def differing_blocks(ran: Ran, prompts: Ids, *, of: Drafter | None = None) -> tuple[int, int]:
+    """Blocks compared with the core's, and how many of them differ. of: the drafter, None for the embedded one."""
     compared = differing = 0
     for prompt, ids, proposals in zip(prompts, ran.ids, ran.proposals, strict=True):
         text = [*prompt, *ids]
         anchors = [at for at in sorted(proposals) if len(prompt) <= at < len(text)]
-        for at, drafts in zip(anchors, drafts_at(text, anchors), strict=True):
+        for at, drafts in zip(anchors, drafts_at(text, anchors, of=of), strict=True):
             assert len(proposals[at]) == 7
             compared += 1
             differing += proposals[at] != drafts

@@ -1,10 +1,11 @@
-"""vLLM in one process, run in its own environment: `python worker.py ARGUMENTS ANSWERS`.
+"""vLLM in one process, run in its own environment: `python worker.py ARGUMENTS ANSWERS [PRELUDE]`.
 
 ARGUMENTS is what `vllm.LLM` takes, as JSON; the parent writes one JSON object a line to standard input and reads one answer a
-line from the file descriptor ANSWERS. Nothing of vLLM is replaced here but what a job called `mutate` names.
+line from the file descriptor ANSWERS. Nothing of vLLM is replaced here but by what PRELUDE and the job `mutate` name.
 """
 
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -12,11 +13,28 @@ from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
+import vllm
 from vllm import LLM, SamplingParams
+from vllm.engine.arg_utils import EngineArgs
 from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
 COUNTERS = ("drafts", "draft_tokens", "accepted_tokens")
 PREFIX = "vllm:spec_decode_num_"
+
+
+def another_version() -> None:
+    """What touches nothing but the number."""
+    vllm.__version__ = "0.31.9"
+
+
+def another_hook() -> None:
+    """A method that takes something else."""
+    from vllm.v1.spec_decode.dflash import DFlashProposer
+
+    DFlashProposer.set_inputs_first_pass = lambda self, batch: batch
+
+
+PRELUDES = {prelude.__name__: prelude for prelude in (another_version, another_hook)}
 
 
 class Worker:
@@ -41,7 +59,7 @@ class Worker:
             options = dict(request)
             prompt = {"prompt_token_ids": options.pop("prompt")}
             if (schema := options.pop("json_schema", None)) is not None:
-                options["structured_outputs"] = StructuredOutputsParams(json=schema, disable_any_whitespace=True)
+                options["structured_outputs"] = StructuredOutputsParams(json=schema)
             params = SamplingParams(**options, output_kind=RequestOutputKind.FINAL_ONLY)
             self.llm.llm_engine.add_request(name, prompt, params)
         finished, steps = {}, 0
@@ -76,14 +94,32 @@ class Worker:
 
         MUTANTS[name](self.runner)
 
+    def configure(self, **arguments: Any) -> dict[str, Any]:
+        """The config that these arguments of vLLM come to, no engine of it; and what the plugin said."""
+        lines: list[str] = []
+        handler = logging.Handler()
+        handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+        logging.getLogger("vllm.dflash2").addHandler(handler)
+        try:
+            spec = EngineArgs(**arguments).create_engine_config().speculative_config
+        except Exception as problem:
+            return {"refused": str(problem), "said": lines}
+        finally:
+            logging.getLogger("vllm.dflash2").removeHandler(handler)
+        if spec is None:
+            return {"refused": None, "said": lines, "spec": None}
+        draft = spec.draft_model_config.hf_config
+        told = {name: getattr(draft, name, None) for name in ("dflash_config", "layer_types", "sliding_window", "is_causal")}
+        options = {name: getattr(spec, name) for name in ("method", "num_speculative_tokens", "draft_sample_method")}
+        return {"refused": None, "said": lines, "spec": told | options}
+
     def facts(self) -> dict[str, Any]:
         """What this process found and did."""
         from dflash2_vllm import hooks
 
         return {
             "hooks": dict(hooks.states()),
-            "normalize": hooks.find(hooks.NORMALIZE).__module__,
-            "expand": hooks.find(hooks.EXPAND).__module__,
+            "where": {place: hooks.find(place).__code__.co_filename for place in (hooks.NORMALIZE, hooks.EXPAND, hooks.TOP_K)},
             "proposer": type(getattr(self.runner, "drafter", None)).__name__,
             "draft_sample_method": getattr(self.runner.speculative_config, "draft_sample_method", None),
         }
@@ -91,10 +127,13 @@ class Worker:
     def _noting(self, propose: Callable[..., Any]) -> Callable[..., Any]:
         def noted(*args: Any, **kwargs: Any) -> Any:
             drafts = propose(*args, **kwargs)
-            starts = getattr(self.runner.drafter, "_starts", None)
-            if starts is not None:
-                rows = drafts if isinstance(drafts, list) else drafts.tolist()
-                self.proposals += zip(self.runner.input_batch.req_ids, starts.tolist(), rows, strict=False)
+            rows = drafts if isinstance(drafts, list) else drafts.tolist()
+            block = 1 + self.runner.num_spec_tokens
+            anchors = self.runner.drafter.positions[: len(rows) * block : block].tolist()
+            read_on = self.runner.discard_request_mask.np  # in the middle of a prompt: nobody takes these drafts
+            for i, (name, at, row) in enumerate(zip(self.runner.input_batch.req_ids, anchors, rows, strict=False)):
+                if not read_on[i]:
+                    self.proposals.append((name, at, row))
             return drafts
 
         return noted
@@ -139,6 +178,8 @@ def _told(output: Any) -> dict[str, Any] | None:
 
 
 def main() -> None:
+    if len(sys.argv) > 3:
+        PRELUDES[sys.argv[3]]()
     with os.fdopen(int(sys.argv[2]), "w") as answers:
         worker = Worker(json.loads(sys.argv[1]))
         print(json.dumps("ready"), file=answers, flush=True)

@@ -1,0 +1,149 @@
+"""What is decided, and what is refused, before an engine starts: each a sentence."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from dflash2_core import load_drafter, save_drafter
+from dflash2_core.assets import tiny_pair
+from tests.vllm.engines import DRAFTED, EXACT, VllmProcess
+from tests.vllm.spoiling import spoilt
+
+TARGET, DRAFTER = tiny_pair().target, tiny_pair().drafter
+Configure = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def configure(drafted: VllmProcess) -> Configure:
+    """(options of --speculative-config, other arguments) -> what the config came to."""
+
+    def configured(model: Path = TARGET, /, *, speculative: dict[str, Any], **arguments: Any) -> dict[str, Any]:
+        options = {key: value for key, value in (DRAFTED | speculative).items() if value is not None}
+        answer: dict[str, Any] = drafted.ask("configure", model=str(model), speculative_config=options, **EXACT | arguments)
+        return answer
+
+    return configured
+
+
+def test_drafts_come_from_the_checkpoint_and_are_sampled(configure: Configure) -> None:
+    found = configure(speculative={})
+    assert found["spec"]["num_speculative_tokens"] == 7
+    assert found["spec"]["draft_sample_method"] == "probabilistic"
+    assert any("7 drafts a block, from the drafter's block size 8" in line for line in found["said"])
+    assert any("draft_sample_method was left out: probabilistic" in line for line in found["said"])
+
+
+def test_what_is_said_is_kept(configure: Configure) -> None:
+    found = configure(speculative={"num_speculative_tokens": 3, "draft_sample_method": "greedy"})
+    assert found["spec"]["num_speculative_tokens"] == 3
+    assert found["spec"]["draft_sample_method"] == "greedy"
+    assert found["said"] == []
+
+
+def test_a_drafter_without_a_method_is_recognised(configure: Configure) -> None:
+    found = configure(speculative={"method": None})
+    assert found["spec"]["method"] == "dflash"
+
+
+def test_no_drafts_are_no_drafting_and_that_is_said(configure: Configure) -> None:
+    found = configure(speculative={"num_speculative_tokens": 0})
+    assert found["refused"] is None
+    assert found["spec"] is None
+    assert found["said"] == ["dflash2: num_speculative_tokens is 0: drafting is off, the target decodes plainly"]
+
+
+REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "too many drafts": ({"num_speculative_tokens": 8}, {}, "8 drafts a block: a drafter of block size 8 makes 7"),
+    "changing lengths": (
+        {"num_speculative_tokens_per_batch_size": [[1, 4, 7], [5, 256, 3]]},
+        {},
+        "draft lengths that change with the batch",
+    ),
+    "drafts kept without consent": (
+        {"rejection_sample_method": "synthetic", "synthetic_acceptance_length": 3.0},
+        {},
+        "rejection_sample_method 'synthetic', which keeps drafts without the target's consent",
+    ),
+    "two devices": ({}, {"tensor_parallel_size": 2}, "DFlash 2 with tensor_parallel_size 2: dflash2 drafts on one device only"),
+    "two stages": ({}, {"pipeline_parallel_size": 2}, "DFlash 2 with pipeline_parallel_size 2"),
+    "no room in a batch": ({}, {"max_num_batched_tokens": 7}, "does not have enough slots"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_config_that_cannot_be_right_is_refused(case: str, configure: Configure) -> None:
+    speculative, arguments, sentence = REFUSED[case]
+    refused = configure(speculative=speculative, **arguments)["refused"]
+    assert refused is not None
+    assert sentence in refused
+
+
+def without(name: str) -> Callable[[dict[str, torch.Tensor]], None]:
+    return lambda tensors: tensors.pop(name)  # type: ignore[func-returns-value]
+
+
+BROKEN: dict[str, tuple[dict[str, Any], str]] = {
+    "no rank": ({"dflash_config": {"selector_rank": None}}, "selector_rank is missing"),
+    "no convolution size": ({"dflash_config": {"conv_kernel_size": None}}, "conv_kernel_size is missing"),
+    "no mask token": ({"dflash_config": {"mask_token_id": None}}, "mask_token_id is missing"),
+    "no taps": ({"dflash_config": {"target_layer_ids": None}}, "target_layer_ids is missing"),
+    "no codebook": ({"tensors": without("candidate_selector.successor_codebook")}, "candidate_selector.successor_codebook"),
+    "no convolution": ({"tensors": without("layers.1.mlp_conv.base_kernel")}, "layers.1.mlp_conv.base_kernel"),
+    "an unknown key": ({"dflash_config": {"tree_width": 4}}, "tree_width"),
+    "a mask that ends texts": ({"dflash_config": {"mask_token_id": 0}}, "mask token 0 is"),
+    "a mask past the vocabulary": ({"dflash_config": {"mask_token_id": 1024}}, "1024"),
+    "a tap past the target": ({"dflash_config": {"target_layer_ids": [0, 1, 7]}, "num_target_layers": None}, "it taps layer 7"),
+    "a tap on the last layer": (
+        {"dflash_config": {"target_layer_ids": [0, 1, 3]}, "num_target_layers": None},
+        "it taps layer 3, the target's last",
+    ),
+    "another target's depth": ({"num_target_layers": 5}, "trained on a target of 5 layers, this one has 4"),
+    "windows of some layers": ({"layer_types": ["sliding_attention", "full_attention"]}, "different windows (96, full)"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_drafter_that_is_broken_or_foreign_is_refused(case: str, configure: Configure, tmp_path: Path) -> None:
+    changes, sentence = BROKEN[case]
+    drafter = spoilt(DRAFTER, tmp_path / "drafter", **changes)
+    refused = configure(speculative={"model": str(drafter)})["refused"]
+    assert refused is not None
+    assert sentence in refused
+
+
+def test_a_target_of_another_vocabulary_is_refused(configure: Configure, tmp_path: Path) -> None:
+    refused = configure(spoilt(TARGET, tmp_path / "target", vocab_size=1000), speculative={})["refused"]
+    assert "its vocabulary has 1024 ids, the target's 1000" in refused
+
+
+def test_other_methods_are_left_alone(configure: Configure) -> None:
+    ngram = {"method": "ngram", "model": None, "num_speculative_tokens": 4, "prompt_lookup_max": 3}
+    found = configure(speculative=ngram)
+    assert found["refused"] is None
+    assert found["said"] == []
+    assert found["spec"]["draft_sample_method"] == "greedy"
+
+
+def test_vllms_config_says_what_the_core_read(configure: Configure, tmp_path: Path) -> None:
+    """Lifted windows, and options that speculators' layout loses in vLLM."""
+    drafter = load_drafter(DRAFTER, dtype=torch.float32)
+    drafter.config = replace(
+        drafter.config,
+        layer_windows=(None, None),
+        output_multiplier=0.5,
+        final_logit_softcapping=20.0,
+        input_embedding_scale=1.5,
+        num_target_layers=None,
+    )
+    save_drafter(drafter, tmp_path / "speculators", layout="speculators")
+    spec = configure(speculative={"model": str(tmp_path / "speculators")})["spec"]
+    assert spec["layer_types"] == ["full_attention"] * 2
+    assert spec["sliding_window"] is None
+    assert spec["is_causal"] is False
+    wanted = {"output_multiplier": 0.5, "final_logit_softcapping": 20.0, "input_embedding_scale": 1.5}
+    assert {name: spec["dflash_config"][name] for name in wanted} == wanted
+    assert spec["dflash_config"]["target_layer_ids"] == [0, 1, 2]
