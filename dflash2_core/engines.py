@@ -171,6 +171,13 @@ class Engine(Protocol):
         """`command`, run, until it answers."""
         ...
 
+    def attach(self, url: str, options: EngineOptions, *, drafts: bool) -> Server:
+        """A server of this engine that runs already, and is left running. drafts: whether it has a drafter.
+
+        Raises EngineError where none answers.
+        """
+        ...
+
 
 def engine_names() -> list[str]:
     """The engines whose adapters are installed."""

@@ -76,6 +76,10 @@ class LlamaCpp:
         """`command`, run, until it answers; EngineError with the end of its log where it does not."""
         return LlamaServer(self.command(target, drafter, options), options)
 
+    def attach(self, url: str, options: EngineOptions, *, drafts: bool) -> LlamaServer:
+        """See `Engine`."""
+        return LlamaServer(url, options)
+
 
 def _usable_version(program: Path) -> Version:
     version = read_version(program)

@@ -17,9 +17,9 @@ LISTENS = re.compile(r"listening on http://\S+:(\d+)")
 class LlamaServer(ServerProcess):
     """See `dflash2_core.engines.Server`. context: positions of one request."""
 
-    def __init__(self, command: Command, options: EngineOptions) -> None:
+    def __init__(self, source: Command | str, options: EngineOptions) -> None:
         """See `ServerProcess`."""
-        super().__init__(command, options, name="llama-server", says_port=LISTENS)
+        super().__init__(source, options, name="llama-server", says_port=LISTENS)
         try:
             self.context: int = self.ask("/props")["default_generation_settings"]["n_ctx"]
         except BaseException:

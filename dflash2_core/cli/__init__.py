@@ -11,11 +11,13 @@ from typing import Annotated
 import typer
 
 from dflash2_core import __version__
+from dflash2_core.cli.convert import convert_command
 from dflash2_core.cli.export_gguf import export_gguf
 from dflash2_core.cli.generate import generate
 from dflash2_core.cli.inspect import inspect
 from dflash2_core.cli.serve import serve
 from dflash2_core.cli.train import train
+from dflash2_core.cli.verify import verify
 from dflash2_core.errors import Dflash2Error
 
 app = typer.Typer(
@@ -29,7 +31,9 @@ app.command()(generate)
 app.command()(inspect)
 app.command()(train)
 app.command("export-gguf")(export_gguf)
+app.command("convert")(convert_command)
 app.command()(serve)
+app.command()(verify)
 
 
 def _tell_version(asked: bool) -> None:

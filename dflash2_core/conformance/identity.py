@@ -6,13 +6,15 @@ the texts part, and neither is wrong; anything else is a fault. The core's own l
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
 from dflash2_core.conformance.cases import Case
 from dflash2_core.engines import Generated
-from dflash2_core.transformers_engine.target import Target
+
+if TYPE_CHECKING:
+    from dflash2_core.transformers_engine.target import Target
 
 TIES = {"float32": 1e-4, "float16": 2e-3, "bfloat16": 1.6e-2}
 """Largest gap of a tie, as a share of the largest logit there, by what the engine computes in: below float32 twice the last bit
@@ -57,7 +59,7 @@ def differences(
     drafted: Sequence[Generated],
     *,
     way: str,
-    target: Target | None,
+    target: "Target | None",
     tie: float,
 ) -> list[Difference]:
     """Every case whose answer is not plain decoding's.
@@ -93,7 +95,7 @@ def _at(ids: Sequence[int], position: int) -> int | None:
 
 
 @torch.inference_mode()
-def _gap(target: Target, case: Case, expected: Generated, position: int, one: int, other: int) -> float:
+def _gap(target: "Target", case: Case, expected: Generated, position: int, one: int, other: int) -> float:
     ids = torch.tensor([[*case.prompt, *expected.token_ids[:position]]], device=target.device)
     logits = target.forward(ids, target.new_cache(), rows=1)[0][0, -1].double()
     return float((logits[one] - logits[other]).abs() / logits.abs().max())

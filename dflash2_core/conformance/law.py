@@ -21,14 +21,16 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import NormalDist
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from dflash2_core.errors import SamplingError
 from dflash2_core.sampling import SamplingParams, target_distribution
-from dflash2_core.transformers_engine.target import Target
+
+if TYPE_CHECKING:
+    from dflash2_core.transformers_engine.target import Target
 
 STRAYS = 1e-3
 POWER = 0.99
@@ -89,7 +91,7 @@ class LawReport:
         )
 
 
-def check_law(target: Target, texts: Iterable[Written], *, alpha: float = 1e-6, seed: int = 0) -> LawReport:
+def check_law(target: "Target", texts: Iterable[Written], *, alpha: float = 1e-6, seed: int = 0) -> LawReport:
     """Hold every token of `texts` against the target's own distribution.
 
     target  in float32
@@ -101,7 +103,7 @@ def check_law(target: Target, texts: Iterable[Written], *, alpha: float = 1e-6, 
 
 
 def check_laws(
-    target: Target, groups: Mapping[str, Iterable[Written]], *, alpha: float = 1e-6, seed: int = 0
+    target: "Target", groups: Mapping[str, Iterable[Written]], *, alpha: float = 1e-6, seed: int = 0
 ) -> dict[str, LawReport]:
     """`check_law` of every group by itself and, where there are several, of ALL together; alpha is shared among them."""
     generator = torch.Generator().manual_seed(seed)
@@ -113,7 +115,7 @@ def check_laws(
     return {name: each.report(alpha / len(places)) for name, each in places.items()}
 
 
-def _places(target: Target, texts: Iterable[Written], generator: torch.Generator) -> "_Places":
+def _places(target: "Target", texts: Iterable[Written], generator: torch.Generator) -> "_Places":
     places = _Places([], 0)
     for text in texts:
         if text.params.is_greedy:
@@ -127,7 +129,7 @@ def _places(target: Target, texts: Iterable[Written], generator: torch.Generator
 
 
 @torch.inference_mode()
-def distributions(target: Target, text: Written) -> Tensor:
+def distributions(target: "Target", text: Written) -> Tensor:
     """p [T, V] float64 at the place of each emitted token, on the host, from one pass over the whole text."""
     T = len(text.token_ids)
     ids = torch.tensor([[*text.prompt, *text.token_ids[:-1]]], device=target.device)

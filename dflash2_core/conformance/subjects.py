@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from dflash2_core.acceptance import AcceptanceStats
 from dflash2_core.conformance.cases import Case
 from dflash2_core.engines import Generated
 from dflash2_core.sampling import SamplingParams
-from dflash2_core.transformers_engine import Completion, TransformersEngine
+
+if TYPE_CHECKING:
+    from dflash2_core.transformers_engine import Completion, TransformersEngine
 
 
 class Subject(Protocol):
@@ -59,7 +61,7 @@ def _at_once(subject: Subject, cases: Sequence[Case]) -> list[Generated]:
 class InThisProcess:
     """The core's own engine as a subject."""
 
-    def __init__(self, engine: TransformersEngine) -> None:
+    def __init__(self, engine: "TransformersEngine") -> None:
         self.engine = engine
         self._acceptance = AcceptanceStats()
 
@@ -76,7 +78,7 @@ class InThisProcess:
         return self._acceptance
 
 
-def _generated(completion: Completion) -> Generated:
+def _generated(completion: "Completion") -> Generated:
     return Generated(
         token_ids=completion.token_ids,
         text=completion.text,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dflash2_core.acceptance import AcceptanceStats
 from dflash2_core.conformance.cases import Case, Encode, greedy_cases, sampled_cases
@@ -11,7 +11,9 @@ from dflash2_core.conformance.identity import TIES, Difference, differences
 from dflash2_core.conformance.law import LawReport, Written, check_laws
 from dflash2_core.conformance.subjects import Asked, Subject, ask
 from dflash2_core.conformance.two_samples import TwoSampleReport, compare_laws
-from dflash2_core.transformers_engine.target import Target
+
+if TYPE_CHECKING:
+    from dflash2_core.transformers_engine.target import Target
 
 NUM_TOKENS = 20_000
 """Sampled tokens of the default size."""
@@ -92,7 +94,7 @@ def judge(
     plain: Asked,
     drafted: Asked,
     *,
-    target: Target | None,
+    target: "Target | None",
     of_core: AcceptanceStats | None = None,
     alpha: float | None = None,
     tie: float = TIES["float32"],
@@ -133,7 +135,7 @@ def judge(
 
 
 def _laws(
-    trial: Trial, plain: Asked, drafted: Asked, target: Target | None, alpha: float | None
+    trial: Trial, plain: Asked, drafted: Asked, target: "Target | None", alpha: float | None
 ) -> Mapping[str, LawReport | TwoSampleReport]:
     if not trial.sampled:
         return {}
@@ -154,7 +156,7 @@ def _of_kind(trial: Trial, asked: Asked, kind: str) -> list[tuple[object, list[i
     return [(case.prompt, got.token_ids) for case, got in answered if case.kind == kind]
 
 
-def _notes(target: Target | None, of_core: AcceptanceStats | None) -> list[str]:
+def _notes(target: "Target | None", of_core: AcceptanceStats | None) -> list[str]:
     notes = []
     if target is None:
         notes.append("the core has not the target's weights: gaps are unknown, laws were compared by two samples")
