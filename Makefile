@@ -7,7 +7,7 @@ export HF_HUB_OFFLINE := 1
 # Two threads at most: oversubscribed OpenMP crawls.
 export OMP_NUM_THREADS ?= 2
 
-.PHONY: demo test test-core test-gguf test-llama-cpp lint bench-core bench-llama-cpp tiny-pair clean
+.PHONY: demo test test-core test-gguf test-llama-cpp test-vllm lint bench-core bench-llama-cpp bench-vllm tiny-pair clean
 
 demo: $(VENV)/.ready
 	$(RUN)/dflash2 generate --compare --dtype float32 $(PROMPTS)
@@ -27,6 +27,11 @@ test-llama-cpp: $(VENV)/.ready
 	PYTHON=$(PYTHON) bash ci/llama_cpp.sh
 	OMP_NUM_THREADS=1 $(RUN)/pytest tests/llama_cpp
 
+# vLLM's CPU build comes from a registry once: some three minutes, 3.5 GB. The tests take seven.
+test-vllm: $(VENV)/.ready
+	PYTHON=$(PYTHON) bash ci/vllm.sh
+	OMP_NUM_THREADS=1 $(RUN)/pytest tests/vllm
+
 lint: $(VENV)/.ready
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
@@ -40,6 +45,11 @@ bench-core: $(VENV)/.ready
 bench-llama-cpp: $(VENV)/.ready
 	PYTHON=$(PYTHON) bash ci/llama_cpp.sh
 	$(RUN)/python -m bench.llama_cpp
+
+# Some minutes, on the vLLM of test-vllm.
+bench-vllm: $(VENV)/.ready
+	PYTHON=$(PYTHON) bash ci/vllm.sh
+	OMP_NUM_THREADS=1 $(RUN)/python -m bench.vllm
 
 # The embedded pair from nothing, on Debian with the package python3.11-doc: some three hours on two idle cores.
 tiny-pair: $(VENV)/.ready

@@ -34,6 +34,7 @@ class Ran:
     proposals: list[dict[int, list[int]]]
     preemptions: int
     steps: int
+    seconds: float
     drafts: int
     draft_tokens: int
     accepted_tokens: int

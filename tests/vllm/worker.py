@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -42,7 +43,7 @@ class Worker:
 
     def __init__(self, arguments: dict[str, Any]) -> None:
         self.llm = LLM(**arguments, disable_log_stats=False)
-        self.ids = count()
+        self.ids, self.spent = count(), None
         self.proposals: list[tuple[str, int, list[int]]] = []
         core = self.llm.llm_engine.engine_core.engine_core
         self.scheduler = core.scheduler
@@ -62,7 +63,7 @@ class Worker:
                 options["structured_outputs"] = StructuredOutputsParams(json=schema)
             params = SamplingParams(**options, output_kind=RequestOutputKind.FINAL_ONLY)
             self.llm.llm_engine.add_request(name, prompt, params)
-        finished, steps = {}, 0
+        finished, steps, begin = {}, 0, time.perf_counter()
         with preemptions as preempted:
             while self.llm.llm_engine.has_unfinished_requests():
                 for output in self.llm.llm_engine.step():
@@ -77,6 +78,7 @@ class Worker:
             "proposals": [[names[base], at, drafts] for name, at, drafts in self.proposals if (base := _own(name)) in names],
             "preemptions": len(preempted),
             "steps": steps,
+            "seconds": time.perf_counter() - begin,
             **{key: value - before[key] for key, value in self.counters().items()},
         }
 
@@ -112,6 +114,14 @@ class Worker:
         told = {name: getattr(draft, name, None) for name in ("dflash_config", "layer_types", "sliding_window", "is_causal")}
         options = {name: getattr(spec, name) for name in ("method", "num_speculative_tokens", "draft_sample_method")}
         return {"refused": None, "said": lines, "spec": told | options}
+
+    def parts(self) -> dict[str, float]:
+        """Seconds spent in each part of a step since this was asked last; the first time it begins to count."""
+        from timing import Parts
+
+        if self.spent is None:
+            self.spent = Parts(self.runner)
+        return self.spent.taken()
 
     def facts(self) -> dict[str, Any]:
         """What this process found and did."""
