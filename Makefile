@@ -7,7 +7,7 @@ export HF_HUB_OFFLINE := 1
 # Two threads at most: oversubscribed OpenMP crawls.
 export OMP_NUM_THREADS ?= 2
 
-.PHONY: demo test test-core test-gguf test-llama-cpp test-vllm lint bench-core bench-llama-cpp bench-vllm tiny-pair clean
+.PHONY: demo test test-core test-gguf test-speculators test-llama-cpp test-vllm lint bench-core bench-llama-cpp bench-vllm tiny-pair clean
 
 demo: $(VENV)/.ready
 	$(RUN)/dflash2 generate --compare --dtype float32 $(PROMPTS)
@@ -31,6 +31,11 @@ test-llama-cpp: $(VENV)/.ready
 test-vllm: $(VENV)/.ready
 	PYTHON=$(PYTHON) bash ci/vllm.sh
 	OMP_NUM_THREADS=1 $(RUN)/pytest tests/vllm
+
+# What `dflash2 convert` wrote is loaded by speculators itself, in an environment of its own: a minute, and one and a half GB, once.
+test-speculators: $(VENV)/.ready
+	PYTHON=$(PYTHON) bash ci/speculators.sh
+	OMP_NUM_THREADS=1 $(RUN)/pytest tests/speculators
 
 lint: $(VENV)/.ready
 	$(RUN)/ruff check .

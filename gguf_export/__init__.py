@@ -2,6 +2,7 @@
 
 exporting.py     export: the walk from a checkpoint to a file that is there only when whole
 reading.py       read: from a file to DrafterConfig and tensors, dequantised when asked for
+restoring.py     restored: the same as a checkpoint would hold it, for `dflash2 convert`
 examination.py   examine: what a GGUF is and what is wrong with it, for `dflash2 inspect`
 header.py        keys and tensor places of a GGUF, checked against the file's size
 keys.py          DrafterConfig in `dflash.*` keys, and back        rope.py   its rotary part
@@ -19,5 +20,6 @@ from gguf_export.examination import examine
 from gguf_export.exporting import Exported, export
 from gguf_export.outtypes import OUTTYPES
 from gguf_export.reading import read
+from gguf_export.restoring import restored
 
-__all__ = ["OUTTYPES", "Exported", "examine", "export", "read"]
+__all__ = ["OUTTYPES", "Exported", "examine", "export", "read", "restored"]

@@ -10,6 +10,7 @@ FLOORS = [
     {"errors", "proposal", "acceptance"},
     {"config"},
     {"checkpoint", "compatibility"},
+    {"conversion"},
     {"sampling"},
     {"drafter", "engines"},
     {"server_process"},
