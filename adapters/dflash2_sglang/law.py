@@ -50,6 +50,15 @@ def penalise(logits: Tensor, rules: Rules, output: Sequence[int], drafts: Tensor
             logits[:, token].masked_fill_(too_early, -torch.inf)
 
 
+def accumulated(rules: Rules, output: Sequence[int], V: int) -> tuple[Tensor, Tensor]:
+    """The same for one place after `output`, as SGLang keeps it: what is added [V], then what divides or multiplies [V]."""
+    count = torch.tensor(output, dtype=torch.int64).bincount(minlength=V)
+    added = -rules.frequency_penalty * count - rules.presence_penalty * (count > 0)
+    if len(output) < rules.min_new_tokens:
+        added[[token for token in rules.ending_ids if token < V]] = -torch.inf
+    return added, torch.where(count > 0, rules.repetition_penalty, 1.0)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Filters:
     """SGLang's sampling tensors, a row a request: temperature [B], top_k [B] int (1: greedy), top_p [B], min_p [B]."""

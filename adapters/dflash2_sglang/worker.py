@@ -17,7 +17,7 @@ from dflash2_core import RandomStreams, verify_greedy, verify_sampled
 from dflash2_core.checkpoint import open_checkpoint
 from dflash2_core.errors import CompatibilityError
 from dflash2_sglang.history import Histories
-from dflash2_sglang.law import Filters, penalise, probabilities
+from dflash2_sglang.law import Filters, accumulated, penalise, probabilities
 from dflash2_sglang.model import adopt
 from dflash2_sglang.pair import local_folder
 from dflash2_sglang.proposal import Rows, propose
@@ -67,6 +67,7 @@ class Dflash2Worker(DFlashWorkerV2):  # type: ignore[misc]
     ) -> Any:
         """One prefill, or one cycle: draft, verify, commit."""
         if batch.forward_mode.is_extend() or batch.is_extend_in_batch or batch.forward_mode.is_idle():
+            self._recall(batch)
             result = super().forward_batch_generation(batch, on_publish, grammar_barrier, pp_proxy_tensors)
             self._begin_histories(batch, result)
             return result
@@ -80,6 +81,17 @@ class Dflash2Worker(DFlashWorkerV2):  # type: ignore[misc]
 
     def _validate_phase1_sampling_support(self, batch: Any) -> None:
         """SGLang warns here that it falls back to greedy verification; this worker does not."""
+
+    def _recall(self, batch: Any) -> None:
+        """What a retracted request has written counts for the token after its second prefill too: SGLang has forgotten it."""
+        info = batch.sampling_info
+        for row, request in enumerate(batch.reqs):
+            rules, output = rules_of(request), list(request.output_ids)
+            if rules.need_history and output and info.acc_additive_penalties is not None:
+                added, scaling = accumulated(rules, output, info.vocab_size)
+                info.acc_additive_penalties[row] = added
+                if info.acc_scaling_penalties is not None:
+                    info.acc_scaling_penalties[row] = scaling
 
     def _begin_histories(self, batch: Any, result: Any) -> None:
         needing = [row for row, request in enumerate(batch.reqs) if rules_of(request).need_history]

@@ -62,20 +62,21 @@ def ask_at_the_limit(server: SglangServer) -> dict[str, list[Answer]]:
     """Texts that end where the context's 2,048 positions do: blocks of drafts reach beyond."""
     text = 2 * [token for prompt in thirty_prompts() for token in prompt]
     found = []
-    for room in (2, 9, 23):
+    for room in (24, 31, 40):
         found += ask(server, [text[: CONTEXT - room]], {"ignore_eos": True, "max_new_tokens": room})
     return {"context limit": found}
 
 
-def ask_sampled(server: SglangServer, names: Sequence[str] = tuple(SAMPLED)) -> dict[str, list[Answer]]:
-    """Some 11,000 tokens of each law."""
-    prompts = [prompt for prompt in thirty_prompts() for _ in range(6)]
+def ask_sampled(server: SglangServer, names: Sequence[str] = tuple(SAMPLED), times: int = 6) -> dict[str, list[Answer]]:
+    """Each law: thirty prompts so many times, 1,920 tokens a time."""
+    prompts = [prompt for prompt in thirty_prompts() for _ in range(times)]
     return {name: ask(server, prompts, {**SAMPLED[name], "ignore_eos": True}) for name in names}
 
 
 def written(answers: Sequence[Answer], params: SamplingParams) -> list[Written]:
     """What `ask_sampled` got, for the law test."""
-    prompts = [prompt for prompt in thirty_prompts() for _ in range(6)]
+    times = len(answers) // len(thirty_prompts())
+    prompts = [prompt for prompt in thirty_prompts() for _ in range(times)]
     return [Written(prompt, answer["output_ids"], params) for prompt, answer in zip(prompts, answers, strict=True)]
 
 

@@ -41,7 +41,7 @@ def plain(logs: Path) -> Told:
     """Plain SGLang. Without overlap: with it, SGLang's own penalties are a token late (UPSTREAM.md)."""
     log = logs / "plain.log"
     with running(log, "--disable-overlap-schedule") as server:
-        return Told(ask_cases(server) | ask_at_the_limit(server), driven(server.base_url), log.read_text())
+        return Told(ask_at_the_limit(server) | ask_cases(server), driven(server.base_url), log.read_text())
 
 
 @pytest.fixture(scope="session")
@@ -49,7 +49,7 @@ def drafted(plain: Told, logs: Path) -> Told:
     """DFLASH as SGLang starts it: overlap, radix cache, pages of one slot. After the plain server has gone."""
     log = logs / "drafted.log"
     with running(log, drafter=tiny_pair().drafter) as server:
-        cases = ask_cases(server) | ask_at_the_limit(server) | ask_sampled(server)
+        cases = ask_at_the_limit(server) | ask_cases(server) | ask_sampled(server)
         return Told(cases, driven(server.base_url), log.read_text())
 
 

@@ -36,26 +36,6 @@ def softmax_q_of_an_argmax_walk(worker: Any) -> dict[str, Callable[..., Any]]:
     return {"propose": propose}
 
 
-def one_hot_q_of_a_drawn_walk(worker: Any) -> dict[str, Callable[..., Any]]:
-    """Drafts drawn, and verified as if they had been taken by argmax."""
-    original = worker.propose
-    return {"propose": lambda *args: replace(original(*args), probs=None)}
-
-
-def noise_of_the_draft_again(worker: Any) -> dict[str, Callable[..., Any]]:
-    """One stream of random numbers for the draft and for what replaces it."""
-    original = worker.verify_sampled
-
-    def verify_sampled(proposal: Any, probs: Any, streams: Any, positions: Any) -> Any:
-        class OneStream:
-            def uniform(self, at: Any, purpose: str) -> Any:
-                return streams.uniform(at, "draft" if purpose == "recover" else purpose)
-
-        return original(proposal, probs, OneStream(), positions)
-
-    return {"verify_sampled": verify_sampled}
-
-
 def every_draft_accepted(worker: Any) -> dict[str, Callable[..., Any]]:
     """As with SGLang's simulated acceptance, one draft more than the target wants."""
     original = worker.verify_sampled
@@ -73,8 +53,6 @@ MUTANTS = {
     for mutant in (
         tempered_p,
         softmax_q_of_an_argmax_walk,
-        one_hot_q_of_a_drawn_walk,
-        noise_of_the_draft_again,
         every_draft_accepted,
     )
 }

@@ -30,12 +30,14 @@ def running(
     parallel: int = PARALLEL,
     dtype: tuple[str, ...] = EXACT,
     environment: Mapping[str, str] | None = None,
+    instead: Path | None = None,
 ) -> Iterator[SglangServer]:
-    """A server of the embedded target. drafter: None for plain SGLang."""
+    """A server of the embedded target. drafter: None for plain SGLang; instead: a drafter that SGLang gets unchecked."""
     engine = Sglang(PYTHON)
     options = EngineOptions(parallel=parallel, extra=(*dtype, *SMALL, *extra), log=log, ready_within=400)
     with patch.dict(os.environ, ENVIRONMENT | dict(environment or {})):
         command = engine.command(tiny_pair().target, drafter, options)
-        argv = tuple(algorithm if argument == "DFLASH" else argument for argument in command.argv)
+        changes = {"DFLASH": algorithm, str(drafter): str(instead or drafter)}
+        argv = tuple(changes.get(argument, argument) for argument in command.argv)
         with SglangServer(replace(command, argv=argv), options) as server:
             yield server

