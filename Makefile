@@ -7,7 +7,7 @@ export HF_HUB_OFFLINE := 1
 # Two threads at most: oversubscribed OpenMP crawls.
 export OMP_NUM_THREADS ?= 2
 
-.PHONY: demo test test-core test-gguf test-speculators test-llama-cpp test-vllm lint bench-core bench-llama-cpp bench-vllm tiny-pair clean
+.PHONY: demo test test-core test-gguf test-speculators test-llama-cpp test-vllm test-sglang lint bench-core bench-llama-cpp bench-vllm bench-sglang tiny-pair clean
 
 demo: $(VENV)/.ready
 	$(RUN)/dflash2 generate --compare --dtype float32 $(PROMPTS)
@@ -32,6 +32,11 @@ test-vllm: $(VENV)/.ready
 	PYTHON=$(PYTHON) bash ci/vllm.sh
 	OMP_NUM_THREADS=1 $(RUN)/pytest tests/vllm
 
+# SGLang comes from a registry once: some three minutes, 3 GB. The tests take ten.
+test-sglang: $(VENV)/.ready
+	PYTHON=$(PYTHON) bash ci/sglang.sh
+	OMP_NUM_THREADS=1 $(RUN)/pytest tests/sglang
+
 # What `dflash2 convert` wrote is loaded by speculators itself, in an environment of its own: a minute, and one and a half GB, once.
 test-speculators: $(VENV)/.ready
 	PYTHON=$(PYTHON) bash ci/speculators.sh
@@ -55,6 +60,11 @@ bench-llama-cpp: $(VENV)/.ready
 bench-vllm: $(VENV)/.ready
 	PYTHON=$(PYTHON) bash ci/vllm.sh
 	OMP_NUM_THREADS=1 $(RUN)/python -m bench.vllm
+
+# Some minutes, on the SGLang of test-sglang.
+bench-sglang: $(VENV)/.ready
+	PYTHON=$(PYTHON) bash ci/sglang.sh
+	OMP_NUM_THREADS=1 $(RUN)/python -m bench.sglang
 
 # The embedded pair from nothing, on Debian with the package python3.11-doc: some three hours on two idle cores.
 tiny-pair: $(VENV)/.ready

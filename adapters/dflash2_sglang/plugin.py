@@ -49,7 +49,11 @@ def _install() -> str | None:
     from sglang.srt.utils import is_cpu
 
     if not is_cpu():
-        logger.info("dflash2: SGLang %s runs DFlash 2 itself on this device; dflash2 stays out of its way", _version())
+        logger.info(
+            "dflash2: SGLang %s is not told to be on a CPU (SGLANG_USE_CPU_ENGINE=1) and runs DFlash 2 itself elsewhere; dflash2 "
+            "stays out of its way",
+            _version(),
+        )
         return None
     provide_sgl_kernel()
     different = list(hooks.differences(hooks.states()))
