@@ -50,8 +50,8 @@ def _install() -> str | None:
 
     if not is_cpu():
         logger.info(
-            "dflash2: SGLang %s is not told to be on a CPU (SGLANG_USE_CPU_ENGINE=1) and runs DFlash 2 itself elsewhere; dflash2 "
-            "stays out of its way",
+            "dflash2: SGLang %s is not told to be on a CPU (SGLANG_USE_CPU_ENGINE=1) and runs DFlash 2 itself elsewhere; "
+            "dflash2 stays out of its way",
             _version(),
         )
         return None
