@@ -1,7 +1,7 @@
 """From a GGUF back to what a checkpoint holds, for `dflash2 convert`.
 
-A GGUF holds norms and base kernels as F32 always. Where the type of the matrices can say the same values, they come in that type
-again: a drafter that went to a GGUF of its own type and back is the same bytes.
+A GGUF holds norms and base kernels as F32 always. Where the type of the matrices can say the same values, they come in that
+type again: a drafter that went to a GGUF of its own type and back is the same bytes.
 """
 
 from collections import Counter

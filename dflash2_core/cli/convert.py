@@ -10,6 +10,7 @@ from rich.console import Console
 
 from dflash2_core.checkpoint.files import CONFIG, is_gguf
 from dflash2_core.cli.export_gguf import OUTTYPES, exporter
+from dflash2_core.cli.opening import as_manifested
 from dflash2_core.config import DrafterConfig
 from dflash2_core.config.documents import read_object
 from dflash2_core.config.reading import placed
@@ -38,7 +39,7 @@ def convert_command(
     What the layout cannot say is refused by name; what was written is read back and compared. Notes tell what is not as it was.
     """
     with Console(stderr=True).status("converting"):
-        opened = exporter().restored(source) if is_gguf(source) else open_source(source)
+        opened = exporter().restored(source) if is_gguf(source) else open_source(as_manifested(source))
         if to == "gguf":
             done = _to_gguf(opened, out, target, dtype)
         else:

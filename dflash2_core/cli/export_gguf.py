@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from dflash2_core.cli.opening import as_manifested
 from dflash2_core.config.reading import placed
 
 OUTTYPES = "f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1"
@@ -32,6 +33,7 @@ def export_gguf(
 ) -> None:
     """Write a drafter as a GGUF for llama-server; everything is checked before anything is written."""
     gguf_export = exporter()
+    as_manifested(drafter)
     path = output or Path(f"{drafter.resolve().name}-{outtype}.gguf")
     console = Console(stderr=True)
     columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %")

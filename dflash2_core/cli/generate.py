@@ -14,6 +14,7 @@ from rich.table import Table
 
 from dflash2_core.acceptance import AcceptanceStats
 from dflash2_core.assets import DEMO_PROMPTS, tiny_pair
+from dflash2_core.cli.opening import as_manifested
 from dflash2_core.errors import SamplingError
 from dflash2_core.sampling import SamplingParams
 
@@ -136,7 +137,7 @@ def _engines(
         pair = tiny_pair()
         target, drafter = pair.target, drafter or pair.drafter
     model = Target.from_pretrained(target, dtype=dtype, device=device)
-    loaded = None if drafter is None else load_drafter(drafter, dtype=model.dtype, device=model.device)
+    loaded = None if drafter is None else load_drafter(as_manifested(drafter), dtype=model.dtype, device=model.device)
     engine = TransformersEngine(model, loaded, block_size=block_size)
     return engine, TransformersEngine(model) if compare else None
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dflash2_core.cli.opening import as_manifested
 from dflash2_core.engines import Command, EngineOptions, find_engine
 from dflash2_core.errors import EngineError
 
@@ -55,6 +56,8 @@ def serve(
         cache=cache,
         extra=handed_on,
     )
+    if drafter is not None:
+        as_manifested(drafter)
     found = find_engine(engine, program)
     command = found.command(target, drafter, options)
     print(command, flush=True)

@@ -3,7 +3,7 @@
 sources.py    what is converted: a config and tensors, from a folder or from a GGUF that the caller has read
 refusals.py   what speculators cannot hold, or would run as something else
 types.py      in which types the weights are written
-cards.py      the licence and the model card, which go with the weights
+cards.py      licence, model card and manifest, which go with the weights
 folders.py    convert: a folder in the z-lab or speculators layout, there only when whole and read back
 
 A GGUF is read and written by `gguf_export`, which the core does not import: see `dflash2_core/cli/convert.py`.

@@ -1,4 +1,4 @@
-"""The licence and the model card go with the weights: a drafter without them would be taken for one that is free."""
+"""Licence, model card and manifest go with the weights: a drafter without them would be taken for one that is free."""
 
 import shutil
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 from dflash2_core.checkpoint.header import is_regular
 from dflash2_core.config.documents import stays_inside
 from dflash2_core.conversion.sources import Source
+from dflash2_core.manifest import Manifest, has_manifest
 
 CARD = "README.md"
 LICENCES = ("LICENSE", "LICENCE", "NOTICE", "COPYING")
@@ -19,6 +20,14 @@ def carry_cards(source: Source, folder: Path) -> list[str]:
     for file in found:
         shutil.copyfile(file, folder / file.name)
     return [file.name for file in found]
+
+
+def carry_manifest(source: Source, folder: Path) -> None:
+    """Where the source has one, the result gets its own, made for the same target under the same licence."""
+    if has_manifest(source.path):
+        was = Manifest.read(source.path)
+        stated = {name: getattr(was, name) for name in ("base_model", "base_model_revision", "licence")}
+        Manifest.of(folder, source.config, **stated).write(folder)
 
 
 def _travels(file: Path) -> bool:

@@ -15,7 +15,7 @@ from dflash2_core.checkpoint import open_checkpoint, write_checkpoint
 from dflash2_core.checkpoint.files import CONFIG
 from dflash2_core.config.documents import read_object
 from dflash2_core.config.reading import placed
-from dflash2_core.conversion.cards import carry_cards
+from dflash2_core.conversion.cards import carry_cards, carry_manifest
 from dflash2_core.conversion.refusals import refuse_for_speculators
 from dflash2_core.conversion.sources import Source
 from dflash2_core.conversion.types import rounded, written_as
@@ -79,6 +79,7 @@ def convert(
             _name_verifier(unfinished, verifier or source.verifier)
         carry_cards(source, unfinished)
         done = _read_back(source, tensors, unfinished)
+        carry_manifest(source, unfinished)
         unfinished.replace(out)
     except OSError as problem:
         raise CheckpointError(f"{placed(out)} cannot be written: {problem.strerror or problem}") from None

@@ -10,6 +10,7 @@ FLOORS = [
     {"errors", "proposal", "acceptance"},
     {"config"},
     {"checkpoint", "compatibility"},
+    {"manifest"},
     {"conversion"},
     {"sampling"},
     {"drafter", "engines"},

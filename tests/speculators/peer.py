@@ -1,7 +1,7 @@
 """speculators itself, in its own Python: loads folders, says what it found, and drafts with them.
 
 Reads a JSON list of jobs, {folder, inputs, outputs}, from standard input; writes for each a safetensors file `outputs` and
-prints what it read of the config. Its own modules compute all of it; here is only the greedy walk over what its selector scores.
+prints what it read of the config. Its own modules compute all of it; here is only the greedy walk over its selector's scores.
 """
 
 import json
