@@ -65,13 +65,11 @@ class Sglang:
         drafter  the folder of a checkpoint made for it; None: the target alone
         """
         program = self.interpreter
+        pair = None if drafter is None else (drafter, check_pair(target, drafter))
         found = installed_in(program)
-        if drafter is None:
-            return server_command(program, target, None, options, on_cpu=found.on_cpu)
-        if found.on_cpu:
+        if pair is not None and found.on_cpu:
             require_plugin(program, found)
-        checkpoint = check_pair(target, drafter)
-        return server_command(program, target, (drafter, checkpoint), options, on_cpu=found.on_cpu)
+        return server_command(program, target, pair, options, on_cpu=found.on_cpu)
 
     def start(self, target: Path, drafter: Path | None, options: EngineOptions) -> SglangServer:
         """`command`, run, until it answers; EngineError with the end of its log where it does not."""

@@ -20,8 +20,7 @@ SCHEMA = json.dumps(
     }
 )
 CASES: Mapping[str, dict[str, Any]] = {
-    # name -> sampling parameters; what is greedy is compared id by id
-    "greedy": {},
+    # name -> sampling parameters, all of them greedy
     "top_k 1 at temperature 1": {"temperature": 1.0, "top_k": 1},
     "presence": {"presence_penalty": 0.8},
     "frequency": {"frequency_penalty": 0.6},
@@ -51,11 +50,17 @@ def ask(server: SglangServer, prompts: Sequence[Sequence[int]], sampling: Mappin
 
 
 def ask_cases(server: SglangServer) -> dict[str, list[Answer]]:
-    """Each case for thirty prompts, and log-probabilities."""
-    answers = {name: ask(server, thirty_prompts(), sampling) for name, sampling in CASES.items()}
-    answers["logprobs"] = ask(server, thirty_prompts(), {}, **LOGPROBS)
-    answers["logprobs at a temperature"] = ask(server, thirty_prompts(), {"temperature": 0.7, "top_k": 1}, **LOGPROBS)
+    """Thirty prompts greedily, half of them in each other case, and log-probabilities."""
+    answers = {name: ask(server, half(), sampling) for name, sampling in CASES.items()}
+    answers["greedy"] = ask(server, thirty_prompts(), {})
+    answers["logprobs"] = ask(server, half(), {}, **LOGPROBS)
+    answers["logprobs at a temperature"] = ask(server, half(), {"temperature": 0.7, "top_k": 1}, **LOGPROBS)
     return answers
+
+
+def half() -> list[list[int]]:
+    """Every second prompt."""
+    return thirty_prompts()[::2]
 
 
 def ask_at_the_limit(server: SglangServer) -> dict[str, list[Answer]]:

@@ -1,6 +1,7 @@
 """SGLang's servers as the tests start them: with the embedded target, in float32."""
 
 import os
+import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -40,4 +41,7 @@ def running(
         changes = {"DFLASH": algorithm, str(drafter): str(instead or drafter)}
         argv = tuple(changes.get(argument, argument) for argument in command.argv)
         with SglangServer(replace(command, argv=argv), options) as server:
-            yield server
+            try:
+                yield server
+            finally:  # asked to end, it would take ten seconds over it
+                os.killpg(server._process.pid, signal.SIGKILL)

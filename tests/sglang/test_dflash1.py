@@ -30,9 +30,9 @@ def test_greedily_no_id_changes(first: SglangServer, plain: Told) -> None:
 
 def test_above_temperature_0_drafts_are_drawn_and_the_law_is_the_targets(first: SglangServer) -> None:
     name = "temperature 1"
-    answers = ask_sampled(first, [name], times=3)[name]
+    answers = ask_sampled(first, [name], times=2)[name]
     report, stats = law_of(name, answers), drafting_of(answers)
     print(report, f"acceptance length {stats.mean_acceptance_length:.3f}")
     assert report.lossless, str(report)
     assert stats.num_accepted > 0
-    assert stats.mean_acceptance_length > 1.2
+    assert stats.mean_acceptance_length > 1.1

@@ -7,11 +7,13 @@ import pytest
 
 from dflash2_core import SamplingParams
 from dflash2_core.assets import tiny_pair
-from dflash2_core.engines import EngineOptions
+from dflash2_core.engines import Command, EngineOptions
 from dflash2_core.errors import CompatibilityError, EngineError, SamplingError
-from dflash2_sglang import Sglang
+from dflash2_sglang.command import server_command
 from dflash2_sglang.generating import body, generated
 from dflash2_sglang.metrics import acceptance
+from dflash2_sglang.pair import check_pair
+from tests.sglang.servers import PYTHON
 
 NOT_HONOURED: dict[str, Any] = {
     "repetition_penalty": 1.1,
@@ -66,28 +68,30 @@ def test_meta_info_becomes_acceptance() -> None:
     assert acceptance({}).num_cycles == 0
 
 
+def command_of(options: EngineOptions) -> Command:
+    pair = tiny_pair()
+    return server_command(PYTHON, pair.target, (pair.drafter, check_pair(pair.target, pair.drafter)), options, on_cpu=True)
+
+
 @pytest.mark.parametrize(
     "option", ["--speculative-algorithm", "--port=1", "--context-length", "--speculative_num_draft_tokens"]
 )
-def test_what_this_adapter_says_is_not_handed_on(option: str, engine: Sglang) -> None:
+def test_what_this_adapter_says_is_not_handed_on(option: str) -> None:
     with pytest.raises(EngineError, match="is not handed on to SGLang: it is said by"):
-        engine.command(tiny_pair().target, tiny_pair().drafter, EngineOptions(extra=(option, "1")))
+        command_of(EngineOptions(extra=(option, "1")))
 
 
-def test_lossy_switches_are_not_handed_on(engine: Sglang, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lossy_switches_are_not_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(EngineError, match="drafts would be kept that the target does not choose"):
-        engine.command(
-            tiny_pair().target, tiny_pair().drafter, EngineOptions(extra=("--speculative-accept-threshold-acc", "0.5"))
-        )
+        command_of(EngineOptions(extra=("--speculative-accept-threshold-acc", "0.5")))
     monkeypatch.setenv("SGLANG_SIMULATE_ACC_LEN", "4")
     with pytest.raises(EngineError, match="SGLANG_SIMULATE_ACC_LEN"):
-        engine.command(tiny_pair().target, tiny_pair().drafter, EngineOptions())
+        command_of(EngineOptions())
 
 
-def test_the_command_says_what_is_run_and_drafts_are_counted_without_the_anchor(engine: Sglang) -> None:
-    command = engine.command(
-        tiny_pair().target, tiny_pair().drafter, EngineOptions(num_drafts=3, parallel=4, context=512, port=7)
-    )
+def test_the_command_says_what_is_run_and_drafts_are_counted_without_the_anchor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SGLANG_USE_CPU_ENGINE", raising=False)
+    command = command_of(EngineOptions(num_drafts=3, parallel=4, context=512, port=7))
     argv = " ".join(command.argv)
     assert "-m sglang.launch_server" in argv
     assert "--speculative-num-draft-tokens 4" in argv
@@ -95,4 +99,4 @@ def test_the_command_says_what_is_run_and_drafts_are_counted_without_the_anchor(
     assert "--port 7" in argv
     assert command.env["SGLANG_USE_CPU_ENGINE"] == "1"
     with pytest.raises(CompatibilityError, match="9 drafts were asked for, and a drafter of block size 8 makes 7"):
-        engine.command(tiny_pair().target, tiny_pair().drafter, EngineOptions(num_drafts=9))
+        command_of(EngineOptions(num_drafts=9))

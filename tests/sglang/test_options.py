@@ -4,15 +4,14 @@ import json
 
 import pytest
 
-from tests.engines.pair import thirty_prompts
-from tests.sglang.asking import CASES, CONTEXT, Answer, assert_drafted, assert_log_probabilities_equal, endings, ids
+from tests.sglang.asking import CASES, CONTEXT, Answer, assert_drafted, assert_log_probabilities_equal, endings, half, ids
 from tests.sglang.conftest import Told
 
 CHANGING = ("presence", "frequency", "presence and frequency", "repetition", "min_new_tokens", "bias", "json schema")
 """Cases whose option matters: some texts differ from those without it."""
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name != "greedy"])
+@pytest.mark.parametrize("name", CASES)
 def test_an_option_changes_a_drafted_text_as_it_changes_a_plain_one(name: str, drafted: Told, plain: Told) -> None:
     assert ids(drafted.cases[name]) == ids(plain.cases[name])
     assert endings(drafted.cases[name]) == endings(plain.cases[name])
@@ -21,15 +20,15 @@ def test_an_option_changes_a_drafted_text_as_it_changes_a_plain_one(name: str, d
 
 @pytest.mark.parametrize("name", CHANGING)
 def test_these_options_change_something(name: str, plain: Told) -> None:
-    changed = [a != b for a, b in zip(ids(plain.cases[name]), ids(plain.cases["greedy"]), strict=True)]
-    assert sum(changed) > 3
+    changed = [a != b for a, b in zip(ids(plain.cases[name]), ids(plain.cases["greedy"])[::2], strict=True)]
+    assert sum(changed) > 1
 
 
 def test_texts_under_a_schema_that_came_to_an_end_are_in_the_language(drafted: Told) -> None:
     whole = [
         answer["text"] for answer in drafted.cases["json schema"] if answer["meta_info"]["finish_reason"]["type"] == "stop"
     ]
-    assert len(whole) > 1
+    assert whole
     for text in whole:
         assert set(json.loads(text)) == {"name", "count"}
 
@@ -56,6 +55,6 @@ def positions(answers: list[Answer]) -> list[tuple[int, int]]:
 
 def test_the_radix_cache_was_hit(drafted: Told) -> None:
     cached = [answer["meta_info"]["cached_tokens"] for answer in drafted.cases["presence"]]
-    long = [count for count, prompt in zip(cached, thirty_prompts(), strict=True) if len(prompt) > 2]
+    long = [count for count, prompt in zip(cached, half(), strict=True) if len(prompt) > 2]
     assert min(long) > 0
     assert max(long) < CONTEXT

@@ -12,18 +12,18 @@ from dflash2_core.assets import tiny_pair
 from dflash2_core.errors import EngineError
 from dflash2_sglang.server import SglangServer
 from tests.engines.pair import thirty_prompts
-from tests.sglang.asking import ask, assert_drafted, endings, ids
+from tests.sglang.asking import ask, assert_drafted, endings, half, ids
 from tests.sglang.conftest import Told
 from tests.sglang.servers import running
 
-RETRACTING = {"SGLANG_TEST_RETRACT": "1", "SGLANG_TEST_RETRACT_INTERVAL": "7"}
+RETRACTING = {"SGLANG_TEST_RETRACT": "1", "SGLANG_TEST_RETRACT_INTERVAL": "4"}
 PROMPTS = [*thirty_prompts(), *thirty_prompts()[:2]]
 """Thirty-two: what the server decodes at once."""
 
 
 @pytest.fixture(scope="module")
 def pressed(drafted: Told, logs: Path) -> Iterator[SglangServer]:
-    """DFLASH with overlap, prompts read 32 tokens at a time, and every seventh step takes a request's memory away."""
+    """DFLASH with overlap, prompts read 32 tokens at a time, and every fourth step takes a request's memory away."""
     with running(
         logs / "pressed.log",
         *("--chunked-prefill-size", "32"),
@@ -50,7 +50,7 @@ def test_thirty_two_requests_in_chunks_with_retractions_change_no_id(pressed: Sg
 @pytest.mark.parametrize("name", ["presence", "repetition"])
 def test_penalties_remember_what_was_written_before_a_retraction(name: str, pressed: SglangServer, plain: Told) -> None:
     asked = {"presence": {"presence_penalty": 0.8}, "repetition": {"repetition_penalty": 1.3}}[name]
-    answers = ask(pressed, thirty_prompts(), asked)
+    answers = ask(pressed, half(), asked)
     assert sum(answer["meta_info"]["num_retractions"] for answer in answers) > 5
     assert ids(answers) == ids(plain.cases[name])
     assert_drafted(answers)

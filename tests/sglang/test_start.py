@@ -172,7 +172,7 @@ def test_sglang_refuses_a_broken_drafter_in_a_sentence_and_does_not_start(tmp_pa
     ):
         pass
     last = log.read_text().strip().splitlines()[-1]
-    assert f"dflash2: {drafter}: 1 of 25 tensors missing: {FIRST_CONVOLUTION}" in log.read_text(), last
+    assert f"dflash2: {drafter}: 1 of 36 tensors missing: {FIRST_CONVOLUTION}" in log.read_text(), last
 
 
 def test_a_server_without_the_plugin_is_not_started_with_a_drafter(
