@@ -74,3 +74,7 @@ class Sglang:
     def start(self, target: Path, drafter: Path | None, options: EngineOptions) -> SglangServer:
         """`command`, run, until it answers; EngineError with the end of its log where it does not."""
         return SglangServer(self.command(target, drafter, options), options)
+
+    def attach(self, url: str, options: EngineOptions, *, drafts: bool) -> SglangServer:
+        """A server that runs already."""
+        return SglangServer(url, options)

@@ -17,9 +17,10 @@ from dflash2_sglang.metrics import acceptance
 class SglangServer(ServerProcess):
     """See `dflash2_core.engines.Server`."""
 
-    def __init__(self, command: Command, options: EngineOptions) -> None:
+    def __init__(self, source: Command | str, options: EngineOptions) -> None:
         """See `ServerProcess`."""
-        super().__init__(command, replace(options, port=port_of(command)), name="sglang")
+        port = options.port if isinstance(source, str) else port_of(source)
+        super().__init__(source, replace(options, port=port), name="sglang")
         self._acceptance, self._adding = AcceptanceStats(), Lock()
 
     def generate_ids(
