@@ -16,6 +16,7 @@ from dflash2_core.cli.export_gguf import export_gguf
 from dflash2_core.cli.generate import generate
 from dflash2_core.cli.inspect import inspect
 from dflash2_core.cli.manifest import manifest
+from dflash2_core.cli.recipe import recipe
 from dflash2_core.cli.serve import serve
 from dflash2_core.cli.train import train
 from dflash2_core.cli.verify import verify
@@ -34,6 +35,7 @@ app.command()(train)
 app.command("export-gguf")(export_gguf)
 app.command("convert")(convert_command)
 app.command()(manifest)
+app.command()(recipe)
 app.command()(serve)
 app.command()(verify)
 

@@ -15,7 +15,7 @@ FLOORS = [
     {"sampling"},
     {"drafter", "engines"},
     {"server_process"},
-    {"assets", "transformers_engine"},
+    {"assets", "deployment", "transformers_engine"},
     {"training"},
     {"conformance"},
     {"cli"},
