@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +19,7 @@ from dflash2_core.errors import Dflash2Error, EngineError
 from dflash2_sglang import Sglang
 from dflash2_sglang.arguments import MOST_REQUESTS, settle
 from tests.sglang.drafters import spoilt
-from tests.sglang.servers import running
+from tests.sglang.servers import PYTHON, running
 
 
 def arguments(**changed: Any) -> SimpleNamespace:
@@ -181,3 +183,19 @@ def test_a_server_without_the_plugin_is_not_started_with_a_drafter(
     monkeypatch.setenv("DFLASH2_SGLANG", "off")
     with pytest.raises(EngineError, match="DFLASH2_SGLANG is off"), running(tmp_path / "log", drafter=tiny_pair().drafter):
         pass
+
+
+def serve(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "dflash2_core.cli", "serve", *map(str, arguments), "--engine", "sglang", "--dry-run"]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_serve_prints_the_command_and_refuses_in_a_sentence(tmp_path: Path) -> None:
+    pair = tiny_pair()
+    done = serve(pair.target, pair.drafter, "--program", PYTHON, "--parallel", "4", "--port", "3000", "--drafts", "5")
+    assert done.returncode == 0, done.stderr
+    assert f"{PYTHON} -m sglang.launch_server --model-path {pair.target}" in done.stdout
+    assert f"--speculative-draft-model-path {pair.drafter} --speculative-num-draft-tokens 6" in done.stdout
+    broken = serve(pair.target, spoilt(tmp_path / "drafter", tensors=remove(FIRST_CONVOLUTION)), "--program", PYTHON)
+    assert broken.returncode == 2
+    assert f"1 of 36 tensors missing: {FIRST_CONVOLUTION}" in " ".join(broken.stderr.split())
