@@ -65,7 +65,7 @@ def test_a_part_imports_only_the_parts_below_it(source: Path) -> None:
 @pytest.mark.parametrize("source", CORE_FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_core_imports_no_engine_and_no_adapter(source: Path) -> None:
     roots = {name.split(".")[0] for name in imports_of(source)}
-    assert not roots & (ENGINES | {"adapters", "gguf_export", "recipes"})
+    assert not roots & (ENGINES | {"adapters", "gguf_export", "mlx", "mlx_backend", "recipes"})
     assert not {root for root in roots if root.startswith("dflash2_") and root != "dflash2_core"}
 
 
@@ -87,6 +87,16 @@ def test_an_adapter_imports_no_other_and_nothing_of_the_core_above_the_engines(s
         elif first.startswith("dflash2_") and first != "dflash2_core":
             assert first == own, f"{own} imports {first}"
         assert first not in {"recipes", "tests"}
+
+
+@pytest.mark.parametrize("source", sorted((ROOT / "mlx_backend").glob("*.py")), ids=lambda path: path.name)
+def test_the_mlx_backend_knows_the_core_up_to_the_drafter_and_no_adapter(source: Path) -> None:
+    for name in imports_of(source):
+        first, *rest = name.split(".")
+        if first == "dflash2_core" and rest and rest[0] in FLOOR_OF:
+            assert FLOOR_OF[rest[0]] <= FLOOR_OF["drafter"], f"{source.name} imports {name}"
+        assert first not in {"adapters", "gguf_export", "recipes", "tests"}
+        assert first == "dflash2_core" or not first.startswith("dflash2_")
 
 
 def test_a_floor_broken_on_purpose_is_seen(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tests.core.toys import random_drafter
 
 # Fields of tensorrt_llm.llmapi.DFlashDecodingConfig, as NVIDIA's reference lists them:
 # https://nvidia.github.io/TensorRT-LLM/1.3.0rc27/llm-api/reference/DFlashDecodingConfig.html and the same page of 1.4.0rc1,
-# which has these and more. The class forbids others.
+# which has these and more.
 TENSORRT_LLM_KEYS = {
     *("max_draft_len", "max_total_draft_tokens", "speculative_model", "max_concurrency", "draft_len_schedule", "load_format"),
     *("acceptance_rate_window_size", "acceptance_rate_threshold", "use_rejection_sampling", "allow_advanced_sampling"),
