@@ -20,11 +20,16 @@ TESTED = ("0.5.23",)
 
 @dataclass(frozen=True)
 class Hook:
-    """target: a dotted path; parameters: their names, in order; around: what is put around it, None: called or overridden."""
+    """target: a dotted path; parameters: their names, in order; around: what is put around it, None: called or overridden;
+    or_without: a last parameter that an older version lacks, and that is not needed."""
 
     target: str
     parameters: tuple[str, ...]
     around: Callable[..., Any] | None = None
+    or_without: str | None = None
+
+    def fits(self, found: tuple[str, ...]) -> bool:
+        return found == self.parameters or (*found, self.or_without) == self.parameters
 
 
 def _handle_dflash(original: Callable[..., None], server_args: Any) -> None:
@@ -103,6 +108,7 @@ HOOKS = (
             "bs",
             "target_predict",
         ),
+        or_without="target_predict",  # 0.5.22
     ),
 )
 CHOICES = "sglang.srt.arg_groups.choices.DRAFT_ATTENTION_BACKEND_CHOICES"
@@ -136,7 +142,7 @@ def _state(hook: Hook) -> str:
         found = tuple(inspect.signature(pkgutil.resolve_name(hook.target)).parameters)
     except Exception as problem:  # an engine that imports half may raise anything
         return f"not there ({type(problem).__name__}: {problem})"
-    if found != hook.parameters:
+    if not hook.fits(found):
         return f"has the parameters ({', '.join(found)}), expected ({', '.join(hook.parameters)})"
     return AS_EXPECTED
 

@@ -77,7 +77,6 @@ class Dflash2Worker(DFlashWorkerV2):  # type: ignore[misc]
             return super().forward_batch_generation(batch, on_publish, grammar_barrier, pp_proxy_tensors)
         finally:
             batch.seq_lens = self._committed
-            del self._batch, self._proposal
 
     def _validate_phase1_sampling_support(self, batch: Any) -> None:
         """SGLang warns here that it falls back to greedy verification; this worker does not."""
