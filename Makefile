@@ -32,7 +32,7 @@ test-vllm: $(VENV)/.ready
 	PYTHON=$(PYTHON) bash ci/vllm.sh
 	OMP_NUM_THREADS=1 $(RUN)/pytest tests/vllm
 
-# SGLang comes from a registry once: some three minutes, 3 GB. The tests take ten.
+# SGLang comes from a registry once: some three minutes, 3 GB. The tests take ten to twelve.
 test-sglang: $(VENV)/.ready
 	PYTHON=$(PYTHON) bash ci/sglang.sh
 	OMP_NUM_THREADS=1 $(RUN)/pytest tests/sglang

@@ -31,8 +31,6 @@ CASES: Mapping[str, dict[str, Any]] = {
     "stop strings": {"stop": ["\n\n", "return"]},
     "stop ids": {"stop_token_ids": [10, 300]},
     "json schema": {"json_schema": SCHEMA},
-    "regular expression": {"regex": "[a-z ]{5,40}\\."},
-    "short": {"max_new_tokens": 5},
 }
 SAMPLED: Mapping[str, dict[str, Any]] = {
     "temperature 1": {"temperature": 1.0},
