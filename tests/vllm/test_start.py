@@ -1,7 +1,6 @@
 """What is decided, and what is refused, before an engine starts: each a sentence."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,14 +86,14 @@ def without(name: str) -> Callable[[dict[str, torch.Tensor]], None]:
 
 
 BROKEN: dict[str, tuple[dict[str, Any], str]] = {
-    "no rank": ({"dflash_config": {"selector_rank": None}}, "selector_rank is missing"),
-    "no convolution size": ({"dflash_config": {"conv_kernel_size": None}}, "conv_kernel_size is missing"),
+    "no rank": ({"dflash_config": {"selector_rank": None}}, "selector_rank missing: DFlash 2 needs"),
+    "no convolution size": ({"dflash_config": {"conv_kernel_size": None}}, "conv_kernel_size missing: DFlash 2 needs"),
     "no mask token": ({"dflash_config": {"mask_token_id": None}}, "mask_token_id is missing"),
     "no taps": ({"dflash_config": {"target_layer_ids": None}}, "target_layer_ids is missing"),
     "no codebook": ({"tensors": without("candidate_selector.successor_codebook")}, "candidate_selector.successor_codebook"),
     "no convolution": ({"tensors": without("layers.1.mlp_conv.base_kernel")}, "layers.1.mlp_conv.base_kernel"),
     "an unknown key": ({"dflash_config": {"tree_width": 4}}, "tree_width"),
-    "a mask that ends texts": ({"dflash_config": {"mask_token_id": 0}}, "mask token 0 is"),
+    "a mask that ends texts": ({"dflash_config": {"mask_token_id": 0}}, "mask_token_id and eos_token_id are both 0"),
     "a mask past the vocabulary": ({"dflash_config": {"mask_token_id": 1024}}, "1024"),
     "a tap past the target": ({"dflash_config": {"target_layer_ids": [0, 1, 7]}, "num_target_layers": None}, "it taps layer 7"),
     "a tap on the last layer": (
@@ -128,22 +127,26 @@ def test_other_methods_are_left_alone(configure: Configure) -> None:
     assert found["spec"]["draft_sample_method"] == "greedy"
 
 
+SCALES = {"output_multiplier": 0.5, "final_logit_softcapping": 20.0, "input_embedding_scale": 1.5}
+
+
 def test_vllms_config_says_what_the_core_read(configure: Configure, tmp_path: Path) -> None:
-    """Lifted windows, and options that speculators' layout loses in vLLM."""
-    drafter = load_drafter(DRAFTER, dtype=torch.float32)
-    drafter.config = replace(
-        drafter.config,
-        layer_windows=(None, None),
-        output_multiplier=0.5,
-        final_logit_softcapping=20.0,
-        input_embedding_scale=1.5,
-        num_target_layers=None,
-    )
-    save_drafter(drafter, tmp_path / "speculators", layout="speculators")
-    spec = configure(speculative={"model": str(tmp_path / "speculators")})["spec"]
+    """Scales beside dflash_config, where vLLM does not look, and windows that are lifted although the layer types say sliding."""
+    drafter = spoilt(DRAFTER, tmp_path / "drafter", use_sliding_window=False, **SCALES)
+    spec = configure(speculative={"model": str(drafter)})["spec"]
     assert spec["layer_types"] == ["full_attention"] * 2
     assert spec["sliding_window"] is None
     assert spec["is_causal"] is False
-    wanted = {"output_multiplier": 0.5, "final_logit_softcapping": 20.0, "input_embedding_scale": 1.5}
-    assert {name: spec["dflash_config"][name] for name in wanted} == wanted
+    assert {name: spec["dflash_config"][name] for name in SCALES} == SCALES
     assert spec["dflash_config"]["target_layer_ids"] == [0, 1, 2]
+
+
+def test_speculators_layout_is_taken_and_scales_that_vllm_would_lose_from_it_are_refused(
+    configure: Configure, tmp_path: Path
+) -> None:
+    save_drafter(load_drafter(DRAFTER, dtype=torch.float32), tmp_path / "plain", layout="speculators")
+    spec = configure(speculative={"model": str(tmp_path / "plain")})["spec"]
+    assert (spec["num_speculative_tokens"], spec["sliding_window"], spec["is_causal"]) == (7, 96, False)
+    scaled = spoilt(tmp_path / "plain", tmp_path / "scaled", **SCALES)
+    refused = configure(speculative={"model": str(scaled)})["refused"]
+    assert all(name in refused for name in SCALES)
