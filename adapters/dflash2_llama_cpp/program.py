@@ -69,14 +69,15 @@ def read_version(program: Path) -> Version:
 
 
 def knows_dflash2(program: Path) -> bool:
-    """Looked up in the program and in the libllama beside it: only a trial with a drafter could tell otherwise."""
+    """Looked up in the program and in the libllama that belongs to it: only a trial with a drafter could tell otherwise."""
     return any(_holds(path, MARK) for path in _where_it_could_stand(program.resolve()))
 
 
 def _where_it_could_stand(program: Path) -> Iterator[Path]:
     yield program
-    for folder in (program.parent, program.parent.parent / "lib"):
-        yield from sorted(folder.glob("libllama*"))
+    libraries = program.parent.parent / "lib"
+    for found in (program.parent.glob("libllama*"), libraries.glob("libllama*"), libraries.glob("*/libllama*")):
+        yield from sorted(found)
 
 
 def _holds(path: Path, mark: bytes) -> bool:

@@ -75,3 +75,7 @@ class Vllm:
     def start(self, target: Path, drafter: Path | None, options: EngineOptions) -> VllmServer:
         """`command`, run, until it answers; EngineError with the end of its log where it does not."""
         return VllmServer(self.command(target, drafter, options), options, drafts=drafter is not None)
+
+    def attach(self, url: str, options: EngineOptions, *, drafts: bool) -> VllmServer:
+        """A server that runs already."""
+        return VllmServer(url, options, drafts=drafts)

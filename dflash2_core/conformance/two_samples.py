@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from dflash2_core.errors import SamplingError
 
 DEPTH = 24
+LEAST = 10
+"""Texts of both sides that a prefix needs: where only a few came by, there is noise and nothing to see."""
 PERMUTATIONS = 4999
 PLANTED = (0.02, 0.05, 0.1, 0.2, 0.4)
 
@@ -73,6 +75,8 @@ def _p_value(plain: Texts, drafted: Texts, random: np.random.Generator) -> float
     is_drafted = np.repeat([False, True], [len(plain), len(drafted)])
     of_text, nodes, branches = _tree(texts)
     _, group = np.unique([hash(name) for name, _ in texts], return_inverse=True)
+    if not len(nodes):
+        return 1.0
     found = _distance(is_drafted, of_text, nodes, branches)
     least = found * (1 - 1e-12)  # equal arrangements may sum in another order
     at_least = 0
@@ -85,7 +89,7 @@ def _p_value(plain: Texts, drafted: Texts, random: np.random.Generator) -> float
 
 
 def _tree(texts: Texts) -> tuple[Ints, Ints, Ints]:
-    """One entry for each id of each text: which text, which prefix it follows, which branch it takes there."""
+    """One entry for each id behind a prefix that enough texts share: which text, which prefix, which branch it takes there."""
     numbers: dict[object, int] = {}
     entries = []
     for i, (group, ids) in enumerate(texts):
@@ -94,7 +98,8 @@ def _tree(texts: Texts) -> tuple[Ints, Ints, Ints]:
             node, prefix = prefix, (*prefix, token)
             entries.append((i, numbers.setdefault(node, len(numbers)), numbers.setdefault(prefix, len(numbers))))
     of_text, nodes, branches = np.array(entries, dtype=np.int64).T
-    return of_text, nodes, branches
+    enough = np.bincount(nodes)[nodes] >= LEAST
+    return of_text[enough], nodes[enough], branches[enough]
 
 
 def _distance(is_drafted: NDArray[np.bool_], of_text: Ints, nodes: Ints, branches: Ints) -> float:

@@ -131,7 +131,7 @@ SCALES = {"output_multiplier": 0.5, "final_logit_softcapping": 20.0, "input_embe
 
 
 def test_vllms_config_says_what_the_core_read(configure: Configure, tmp_path: Path) -> None:
-    """Scales beside dflash_config, where vLLM does not look, and windows that are lifted although the layer types say sliding."""
+    """Scales beside dflash_config, where vLLM does not look, and windows that are lifted where layer types say sliding."""
     drafter = spoilt(DRAFTER, tmp_path / "drafter", use_sliding_window=False, **SCALES)
     spec = configure(speculative={"model": str(drafter)})["spec"]
     assert spec["layer_types"] == ["full_attention"] * 2
