@@ -19,13 +19,15 @@ from dflash2_core.engines import EngineOptions
 from dflash2_core.errors import SamplingError
 from dflash2_core.server_process import NO_PROXY, free_port
 from dflash2_vllm.server import VllmServer
-from tests.engines.openai_driver import QUESTIONS, TEXT
 from tests.vllm.engines import ENVIRONMENT, NEW_TOKENS, PYTHON, Ran, VllmProcess
 
 DRIVER = Path(__file__).parents[1] / "engines/openai_driver.py"
 SERVE = [sys.executable, "-m", "dflash2_core.cli", "serve", str(tiny_pair().target), str(tiny_pair().drafter)]
 EXTRA = ["--dtype", "float32", "--enforce-eager", "--kv-cache-memory-bytes", str(256 << 20), "--block-size", "32"]
 DEADLINE = 300
+TEXT = "def read_lines(path):\n"
+QUESTIONS = [f"What is {a} + {b}?" for a, b in ((17, 25), (3, 4), (120, 7), (58, 31), (9, 9), (44, 12), (6, 71), (250, 250))]
+"""What the driver asks, which can only be imported where the client is."""
 
 
 @pytest.fixture(scope="module")
