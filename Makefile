@@ -27,7 +27,7 @@ test-llama-cpp: $(VENV)/.ready
 	PYTHON=$(PYTHON) bash ci/llama_cpp.sh
 	OMP_NUM_THREADS=1 $(RUN)/pytest tests/llama_cpp
 
-# vLLM's CPU build comes from a registry once: some three minutes, 3.5 GB. The tests take seven.
+# vLLM's CPU build comes from a registry once: some three minutes, 3.5 GB. The tests take some ten.
 test-vllm: $(VENV)/.ready
 	PYTHON=$(PYTHON) bash ci/vllm.sh
 	OMP_NUM_THREADS=1 $(RUN)/pytest tests/vllm

@@ -34,11 +34,12 @@ def main(target_path: str, drafter_path: str) -> None:
 
 
 def continued(target: Llama, prompt: list[int], new_tokens: int) -> list[int]:
-    """The most probable ids, the one that ends the text included."""
+    """The most probable ids, the one that ends the text included: there may be several of those."""
     written: list[int] = []
+    vocabulary = llama_cpp.llama_model_get_vocab(target.model)
     for token in target.generate(prompt, temp=0.0):
         written.append(token)
-        if len(written) == new_tokens or token == target.token_eos():
+        if len(written) == new_tokens or llama_cpp.llama_vocab_is_eog(vocabulary, token):
             break
     return written
 
