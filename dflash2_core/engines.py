@@ -13,7 +13,8 @@ from types import TracebackType
 from typing import Any, Literal, Protocol, Self, cast
 
 from dflash2_core.acceptance import AcceptanceStats
-from dflash2_core.errors import EngineError
+from dflash2_core.config import DrafterConfig
+from dflash2_core.errors import CompatibilityError, EngineError
 from dflash2_core.sampling import SamplingParams
 
 GROUP = "dflash2.engines"
@@ -84,6 +85,15 @@ class EngineOptions:
             if value is not None and value < least:
                 raise EngineError(f"{name} is {value}: expected at least {least}")
 
+    def drafts_of(self, config: DrafterConfig) -> int:
+        """Drafts per cycle, said to an engine whatever its own default; CompatibilityError for more than a block has."""
+        if self.num_drafts is not None and self.num_drafts > config.num_drafts:
+            raise CompatibilityError(
+                f"{self.num_drafts} drafts were asked for, and a drafter of block size {config.block_size} makes "
+                f"{config.num_drafts}"
+            )
+        return self.num_drafts or config.num_drafts
+
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
@@ -122,6 +132,8 @@ class Server(Protocol):
     base_url: str
     """Of its OpenAI API, `/v1` included."""
     log: Path
+    takes_seeds: bool
+    """Whether a request may have one."""
 
     def generate_ids(
         self, prompts: Sequence[Sequence[int]], params: SamplingParams | Sequence[SamplingParams]

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from http.client import HTTPException
 from pathlib import Path
 from types import TracebackType
@@ -42,6 +43,8 @@ class ServerProcess:
     log       all that it prints; os.devnull for a server that somebody else started
     parallel  requests that are asked at once
     """
+
+    takes_seeds = True
 
     def __init__(
         self, source: Command | str, options: EngineOptions, *, name: str, says_port: re.Pattern[str] | None = None
@@ -136,14 +139,26 @@ class ServerProcess:
         return f"its log {self.log} ends with: {' | '.join(last) or 'nothing'}"
 
 
-def each_request(
+def each_completion(
     prompts: Sequence[Sequence[int]], params: SamplingParams | Sequence[SamplingParams]
 ) -> list[tuple[Sequence[int], SamplingParams]]:
-    """Every prompt with its params, whether they came as one for all or one each; SamplingError where the numbers differ."""
+    """A prompt with its params for every completion, n = 1 and with the seed of its own, those of a prompt beside each other.
+
+    params: one for all or one each; SamplingError where the numbers differ
+    """
     each = [params] * len(prompts) if isinstance(params, SamplingParams) else list(params)
     if len(each) != len(prompts):
         raise SamplingError(f"{len(prompts)} prompts came with {len(each)} params: expected one for all, or one each")
-    return list(zip(prompts, each, strict=True))
+    return [
+        (prompt, replace(asked, n=1, seed=None if asked.seed is None else asked.seed + i))
+        for prompt, asked in zip(prompts, each, strict=True)
+        for i in range(asked.n)
+    ]
+
+
+def port_of(command: Command) -> int:
+    """Where a command with `--port` says that it will listen."""
+    return int(command.argv[command.argv.index("--port") + 1])
 
 
 def free_port(host: str) -> int:

@@ -42,21 +42,11 @@ def server_command(program: Path, target: Path, drafter: tuple[Path, DrafterConf
     rows = 1
     if drafter is not None:
         path, config = drafter
-        num_drafts = _num_drafts(config, options)
+        num_drafts = options.drafts_of(config)  # always said: llama.cpp's default is 3
         rows = options.parallel * (num_drafts + 1)
         argv += ["-md", str(path), "--spec-type", "draft-dflash", "--spec-draft-n-max", str(num_drafts)]
     argv += _batch_sizes(rows, options)
     return Command(argv=(*argv, *options.extra))
-
-
-def _num_drafts(config: DrafterConfig, options: EngineOptions) -> int:
-    """Always said: llama.cpp's default is 3, whatever the block."""
-    if options.num_drafts is not None and options.num_drafts > config.num_drafts:
-        raise CompatibilityError(
-            f"{options.num_drafts} drafts were asked for, and a drafter of block size {config.block_size} makes "
-            f"{config.num_drafts}"
-        )
-    return options.num_drafts or config.num_drafts
 
 
 def _batch_sizes(rows: int, options: EngineOptions) -> list[str]:

@@ -1,7 +1,6 @@
 """Where llama-server is, which version, and whether it knows DFlash 2."""
 
 import mmap
-import os
 import re
 import shutil
 import subprocess
@@ -9,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from dflash2_core.engine_program import built_program, stated_program
 from dflash2_core.errors import EngineError
 
 VARIABLE = "DFLASH2_LLAMA_CPP_SERVER"
@@ -31,18 +31,10 @@ class Version:
 
 def find_program(setting: Path | None) -> Path:
     """`setting`, else the environment variable, else on PATH, else what `ci/llama_cpp.sh` built; EngineError if nowhere."""
-    stated = setting or (Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None)
-    if stated is not None:
-        if not os.access(stated, os.X_OK) or stated.is_dir():
-            where = "the setting" if setting else VARIABLE
-            raise EngineError(f"{stated}, which {where} names, is no program: expected the path of {PROGRAM}")
-        return stated
+    stated = stated_program(setting, VARIABLE, expected=f"the path of {PROGRAM}")
     on_path = shutil.which(PROGRAM)
-    if on_path is not None:
-        return Path(on_path)
-    for root in (Path(__file__).parents[2], Path.cwd()):
-        if os.access(root / BUILT_BY_CI, os.X_OK):
-            return root / BUILT_BY_CI
+    if found := stated or (Path(on_path) if on_path else built_program(BUILT_BY_CI)):
+        return found
     raise EngineError(
         f"{PROGRAM} was not found: set {VARIABLE}, put it on PATH, or build it in a checkout of dflash2 with "
         "`bash ci/llama_cpp.sh` (ten to fifteen minutes on two cores)"

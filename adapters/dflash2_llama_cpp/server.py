@@ -2,12 +2,11 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 from dflash2_core.acceptance import AcceptanceStats
 from dflash2_core.engines import Command, EngineOptions, Generated
 from dflash2_core.sampling import SamplingParams
-from dflash2_core.server_process import ServerProcess, each_request
+from dflash2_core.server_process import ServerProcess, each_completion
 from dflash2_llama_cpp.metrics import acceptance
 from dflash2_llama_cpp.requests import body, generated
 
@@ -31,12 +30,9 @@ class LlamaServer(ServerProcess):
     ) -> list[Generated]:
         """See `Server`. With n > 1 a prompt's completions stand beside each other."""
         bodies = []
-        for prompt, asked in each_request(prompts, params):
+        for prompt, asked in each_completion(prompts, params):
             # Where the budget ends a text and not the context, it ends where plain llama.cpp's would: one position stays free.
-            room = self.context - len(prompt) - 1
-            for i in range(asked.n):
-                seed = None if asked.seed is None else asked.seed + i
-                bodies.append(body(prompt, replace(asked, n=1, seed=seed), room=room))
+            bodies.append(body(prompt, asked, room=self.context - len(prompt) - 1))
         return self.ask_all(lambda asked: generated(self.ask("/completion", asked)), bodies)
 
     def acceptance(self) -> AcceptanceStats:

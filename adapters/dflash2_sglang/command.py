@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dflash2_core.checkpoint import Checkpoint
 from dflash2_core.engines import Command, EngineOptions
-from dflash2_core.errors import CompatibilityError, EngineError
+from dflash2_core.errors import EngineError
 from dflash2_core.server_process import free_port
 from dflash2_sglang.pair import num_draft_tokens
 
@@ -46,27 +46,11 @@ def server_command(
         argv += ["--device", "cpu", "--attention-backend", "torch_native"]
     if drafter is not None:
         path, checkpoint = drafter
-        rows = num_draft_tokens(_rows_of_a_block(checkpoint, options), checkpoint)
+        rows = num_draft_tokens(options.drafts_of(checkpoint.config) + 1, checkpoint)
         argv += ["--speculative-algorithm", "DFLASH", "--speculative-draft-model-path", str(path)]
         argv += ["--speculative-num-draft-tokens", str(rows)]
     env = {name: value for name, value in ON_CPU.items() if on_cpu and name not in os.environ}
     return Command(argv=(*argv, *options.extra), env=env)
-
-
-def port_of(command: Command) -> int:
-    """Where it will listen."""
-    return int(command.argv[command.argv.index("--port") + 1])
-
-
-def _rows_of_a_block(checkpoint: Checkpoint, options: EngineOptions) -> int | None:
-    if options.num_drafts is None:
-        return None
-    if options.num_drafts > checkpoint.config.num_drafts:
-        raise CompatibilityError(
-            f"{options.num_drafts} drafts were asked for, and a drafter of block size {checkpoint.config.block_size} makes "
-            f"{checkpoint.config.num_drafts}"
-        )
-    return options.num_drafts + 1
 
 
 def _refuse_foreign(extra: tuple[str, ...]) -> None:

@@ -8,14 +8,15 @@ from typing import Any
 from dflash2_core.acceptance import AcceptanceStats
 from dflash2_core.engines import Command, EngineOptions, Generated
 from dflash2_core.sampling import SamplingParams
-from dflash2_core.server_process import ServerProcess, each_request
-from dflash2_sglang.command import port_of
+from dflash2_core.server_process import ServerProcess, each_completion, port_of
 from dflash2_sglang.generating import body, generated
 from dflash2_sglang.metrics import acceptance
 
 
 class SglangServer(ServerProcess):
     """See `dflash2_core.engines.Server`."""
+
+    takes_seeds = False
 
     def __init__(self, source: Command | str, options: EngineOptions) -> None:
         """See `ServerProcess`."""
@@ -27,9 +28,7 @@ class SglangServer(ServerProcess):
         self, prompts: Sequence[Sequence[int]], params: SamplingParams | Sequence[SamplingParams]
     ) -> list[Generated]:
         """See `Server`. With n > 1 a prompt's completions stand beside each other."""
-        bodies = []
-        for prompt, asked in each_request(prompts, params):
-            bodies += [body(prompt, replace(asked, n=1))] * asked.n
+        bodies = [body(prompt, asked) for prompt, asked in each_completion(prompts, params)]
         return self.ask_all(lambda asked: generated(self.generate(asked)), bodies)
 
     def generate(self, asked: dict[str, Any]) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dflash2_core.config import DrafterConfig
 from dflash2_core.engines import Command, EngineOptions
-from dflash2_core.errors import CompatibilityError, EngineError
+from dflash2_core.errors import EngineError
 from dflash2_core.server_process import free_port
 
 SERVER = ("-m", "vllm.entrypoints.openai.api_server")
@@ -44,20 +44,6 @@ def server_command(python: Path, target: Path, drafter: tuple[Path, DrafterConfi
         argv += ["--max-model-len", str(options.context)]
     if drafter is not None:
         path, config = drafter
-        asked = {"method": "dflash", "model": str(path), "num_speculative_tokens": _num_drafts(config, options)}
+        asked = {"method": "dflash", "model": str(path), "num_speculative_tokens": options.drafts_of(config)}
         argv += ["--speculative-config", json.dumps(asked), "--per-request-spec-decode-metrics", "summary"]
     return Command(argv=(*argv, "--enable-prompt-tokens-details", *options.extra))
-
-
-def port_of(command: Command) -> int:
-    """Where it will listen."""
-    return int(command.argv[command.argv.index("--port") + 1])
-
-
-def _num_drafts(config: DrafterConfig, options: EngineOptions) -> int:
-    if options.num_drafts is not None and options.num_drafts > config.num_drafts:
-        raise CompatibilityError(
-            f"{options.num_drafts} drafts were asked for, and a drafter of block size {config.block_size} makes "
-            f"{config.num_drafts}"
-        )
-    return options.num_drafts or config.num_drafts

@@ -1,12 +1,11 @@
 """vLLM's own Python: where it is, and what is installed in it."""
 
-import json
 import os
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dflash2_core.engine_program import built_program, json_answer, stated_program
 from dflash2_core.errors import EngineError
 
 VARIABLE = "DFLASH2_VLLM_PYTHON"
@@ -38,15 +37,9 @@ class Installed:
 
 def find_interpreter(setting: Path | None) -> Path:
     """`setting`, else the environment variable, else what `ci/vllm.sh` built; EngineError if nowhere."""
-    stated = setting or (Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None)
-    if stated is not None:
-        if not os.access(stated, os.X_OK) or stated.is_dir():
-            where = "the setting" if setting else VARIABLE
-            raise EngineError(f"{stated}, which {where} names, is no program: expected the Python that vLLM is installed in")
-        return stated
-    for root in (Path(__file__).parents[2], Path.cwd()):
-        if os.access(root / BUILT_BY_CI, os.X_OK):
-            return root / BUILT_BY_CI
+    stated = stated_program(setting, VARIABLE, expected="the Python that vLLM is installed in")
+    if found := stated or built_program(BUILT_BY_CI):
+        return found
     raise EngineError(
         f"vLLM's Python was not found: set {VARIABLE} to the Python that vLLM is installed in, or build one in a checkout of "
         "dflash2 with `bash ci/vllm.sh` (some three minutes)"
@@ -55,7 +48,7 @@ def find_interpreter(setting: Path | None) -> Path:
 
 def installed_in(python: Path) -> Installed:
     """What stands in its metadata; nothing is imported. EngineError where vLLM is not there."""
-    found = _answer([str(python), "-c", INSTALLED], SECONDS_TO_ANSWER)
+    found = json_answer([str(python), "-c", INSTALLED], seconds=SECONDS_TO_ANSWER, asked_for="vLLM")
     if found["vllm"] is None:
         raise EngineError(f"vLLM is not installed in the environment of {python}")
     return Installed(**found)
@@ -76,19 +69,4 @@ def require_plugin(python: Path, found: Installed) -> None:
 
 def look_inside(python: Path) -> dict[str, Any]:
     """What `report` says in that environment, vLLM imported; EngineError where it says nothing."""
-    return _answer([str(python), "-m", "dflash2_vllm.report"], SECONDS_TO_IMPORT)
-
-
-def _answer(command: list[str], seconds: int) -> dict[str, Any]:
-    """The last line of its output, as JSON."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=seconds, check=False)
-    except (OSError, subprocess.TimeoutExpired) as problem:
-        raise EngineError(f"{command[0]} could not be run: {problem}") from None
-    lines = done.stdout.strip().splitlines()
-    try:
-        answer: dict[str, Any] = json.loads(lines[-1])
-    except (IndexError, ValueError):
-        last = (done.stderr.strip().splitlines() or ["nothing"])[-1]
-        raise EngineError(f"{command[0]} is no Python that can be asked for vLLM; it said: {last}") from None
-    return answer
+    return json_answer([str(python), "-m", "dflash2_vllm.report"], seconds=SECONDS_TO_IMPORT, asked_for="vLLM")

@@ -6,8 +6,7 @@ from dataclasses import replace
 from dflash2_core.acceptance import AcceptanceStats
 from dflash2_core.engines import Command, EngineOptions, Generated
 from dflash2_core.sampling import SamplingParams
-from dflash2_core.server_process import ServerProcess, each_request
-from dflash2_vllm.arguments import port_of
+from dflash2_core.server_process import ServerProcess, each_completion, port_of
 from dflash2_vllm.metrics import acceptance
 from dflash2_vllm.requests import body, generated
 
@@ -31,11 +30,8 @@ class VllmServer(ServerProcess):
         self, prompts: Sequence[Sequence[int]], params: SamplingParams | Sequence[SamplingParams]
     ) -> list[Generated]:
         """See `Server`. With n > 1 a prompt's completions stand beside each other."""
-        bodies = []
-        for prompt, asked in each_request(prompts, params):
-            for i in range(asked.n):
-                seed = None if asked.seed is None else asked.seed + i
-                bodies.append(body(self.model, prompt, replace(asked, n=1, seed=seed), drafts=self._drafts))
+        each = each_completion(prompts, params)
+        bodies = [body(self.model, prompt, asked, drafts=self._drafts) for prompt, asked in each]
         return self.ask_all(lambda asked: generated(self.ask("/v1/completions", asked)), bodies)
 
     def acceptance(self) -> AcceptanceStats:

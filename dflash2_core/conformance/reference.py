@@ -41,4 +41,4 @@ class Reference:
 
     def acceptance(self, greedy: list[Case] | tuple[Case, ...]) -> AcceptanceStats | None:
         """What the core counts on greedy cases; None for a GGUF."""
-        return None if is_gguf(self.drafter) else ask(self.drafted(), greedy, ()).drafting[0]
+        return None if is_gguf(self.drafter) else ask(self.drafted(), greedy, (), drafts=True).drafting[0]

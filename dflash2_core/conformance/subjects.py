@@ -1,7 +1,7 @@
 """Whom to ask: anything that takes ids and gives ids. A running server of an engine is a subject as it is."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol
 
@@ -23,6 +23,8 @@ class Subject(Protocol):
 
     def acceptance(self) -> AcceptanceStats: ...
 
+    takes_seeds: bool
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -39,15 +41,19 @@ class Asked:
     drafting: tuple[AcceptanceStats, AcceptanceStats, AcceptanceStats]
 
 
-def ask(subject: Subject, greedy: Sequence[Case], sampled: Sequence[Case]) -> Asked:
-    """All that is asked of one subject, in this order."""
-    counts = [subject.acceptance()]
+def ask(subject: Subject, greedy: Sequence[Case], sampled: Sequence[Case], *, drafts: bool) -> Asked:
+    """All that is asked of one subject, in this order. drafts: whether it has a drafter; without one there are no counters.
+
+    Seeds only make a run repeatable: a subject that takes none is asked without.
+    """
+    nothing = AcceptanceStats()
+    counts = [subject.acceptance() if drafts else nothing]
     alone = [answer for case in greedy for answer in subject.generate_ids([case.prompt], case.params)]
-    counts.append(subject.acceptance())
+    counts.append(subject.acceptance() if drafts else nothing)
     together = _at_once(subject, greedy)
-    counts.append(subject.acceptance())
+    counts.append(subject.acceptance() if drafts else nothing)
     drawn = _at_once(subject, sampled)
-    counts.append(subject.acceptance())
+    counts.append(subject.acceptance() if drafts else nothing)
     first, second, third = (after.since(before) for before, after in pairwise(counts))
     return Asked(alone, together, drawn, (first, second, third))
 
@@ -55,11 +61,14 @@ def ask(subject: Subject, greedy: Sequence[Case], sampled: Sequence[Case]) -> As
 def _at_once(subject: Subject, cases: Sequence[Case]) -> list[Generated]:
     if not cases:
         return []
-    return subject.generate_ids([case.prompt for case in cases], [case.params for case in cases])
+    params = [case.params if subject.takes_seeds else replace(case.params, seed=None) for case in cases]
+    return subject.generate_ids([case.prompt for case in cases], params)
 
 
 class InThisProcess:
     """The core's own engine as a subject."""
+
+    takes_seeds = True
 
     def __init__(self, engine: "TransformersEngine") -> None:
         self.engine = engine

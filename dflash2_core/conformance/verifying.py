@@ -41,11 +41,11 @@ class Trial:
     def ask_plain(self, subject: Subject, *, has_law: bool = True) -> Asked:
         """The target alone; its samples are needed where there is no law to hold the other's against."""
         others = [replace(case, params=replace(case.params, seed=_other_seed(case))) for case in self.sampled]
-        return ask(subject, self.greedy, () if has_law else others)
+        return ask(subject, self.greedy, () if has_law else others, drafts=False)
 
     def ask_drafted(self, subject: Subject) -> Asked:
         """The same target with the drafter."""
-        return ask(subject, self.greedy, self.sampled)
+        return ask(subject, self.greedy, self.sampled, drafts=True)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ FLOORS = [
     {"conversion"},
     {"sampling"},
     {"drafter", "engines"},
-    {"server_process"},
+    {"engine_metrics", "engine_program", "server_process"},
     {"assets", "deployment", "transformers_engine"},
     {"training"},
     {"conformance"},

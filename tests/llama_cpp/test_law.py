@@ -41,7 +41,7 @@ def test_every_token_has_the_targets_own_law(sampled: Sampled) -> None:
     report = check_law(target(), [text for text, _ in sampled])
     assert report.num_tokens >= LEAST
     assert report.lossless, report
-    assert report.smallest_tempering < 1.1
+    assert report.smallest_tempering < 1.05
 
 
 def test_drafts_were_kept_in_that_run_so_that_they_are_what_was_tested(sampled: Sampled) -> None:
@@ -50,8 +50,8 @@ def test_drafts_were_kept_in_that_run_so_that_they_are_what_was_tested(sampled: 
     assert tokens / (tokens - accepted) > 1.8
 
 
-def test_the_same_texts_are_not_those_of_a_temperature_a_tenth_off(sampled: Sampled) -> None:
+def test_the_same_texts_are_not_those_of_a_temperature_a_twentieth_off(sampled: Sampled) -> None:
     asked_otherwise = [
-        replace(text, params=replace(text.params, temperature=text.params.temperature * 1.1)) for text, _ in sampled
+        replace(text, params=replace(text.params, temperature=text.params.temperature * 1.05)) for text, _ in sampled
     ]
     assert not check_law(target(), asked_otherwise).lossless

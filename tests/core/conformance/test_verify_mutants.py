@@ -192,3 +192,29 @@ def test_counters_that_are_not_true_are_found(mutant: type[Mutant]) -> None:
     assert not report.lossless
     assert not report.differences
     assert any("counters are not true" in finding for finding in report.findings), report.findings
+
+
+class TakesNoSeeds(Mutant):
+    """As SGLang: a request with a seed is refused. Sound otherwise."""
+
+    takes_seeds = False
+
+    def asked(self, params: SamplingParams) -> SamplingParams:
+        assert params.seed is None
+        return params
+
+
+class CountsNothingAlone(Mutant):
+    """As vLLM without a drafter: there are no counters to be read."""
+
+    def acceptance(self) -> AcceptanceStats:
+        raise AssertionError("nothing is counted here")
+
+
+def test_an_engine_that_takes_no_seeds_is_asked_without() -> None:
+    assert verified(TakesNoSeeds(reference().drafted()), FEW).lossless
+
+
+def test_a_target_alone_is_not_asked_for_counters() -> None:
+    asked = trial(FEW).ask_plain(CountsNothingAlone(reference().plain()))
+    assert [answer.token_ids for answer in asked.alone] == [answer.token_ids for answer in plain().alone]

@@ -1,0 +1,91 @@
+"""What adapters share: where a program is, what its Python answers, what it counts, and the requests it is asked."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from dflash2_core import SamplingParams
+from dflash2_core.engine_metrics import counted
+from dflash2_core.engine_program import built_program, json_answer, stated_program
+from dflash2_core.engines import Command, EngineOptions
+from dflash2_core.errors import EngineError, SamplingError
+from dflash2_core.server_process import ServerProcess, each_completion, port_of
+
+VARIABLE = "DFLASH2_TEST_PROGRAM"
+PYTHON = Path(sys.executable)
+WITH_LABELS = """
+e:num_drafts_total{engine="0"} 3.0
+e:num_drafts_total{engine="1"} 2.0
+e:num_draft_tokens_total{engine="0"} 35
+e:num_accepted_tokens_total{engine="0"} 7
+e:num_accepted_tokens_per_pos_total{engine="0",position="0"} 3
+e:num_accepted_tokens_per_pos_total{engine="1",position="0"} 1
+e:num_accepted_tokens_per_pos_total{engine="0",position="10"} 1
+e:num_accepted_tokens_per_pos_total{engine="0",position="2"} 2
+"""
+
+
+def test_a_setting_goes_before_the_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert stated_program(None, VARIABLE, expected="one") is None
+    monkeypatch.setenv(VARIABLE, str(PYTHON))
+    assert stated_program(None, VARIABLE, expected="one") == PYTHON
+    with pytest.raises(EngineError, match="which the setting names, is no program: expected one"):
+        stated_program(tmp_path, VARIABLE, expected="one")
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "none"))
+    with pytest.raises(EngineError, match=f"which {VARIABLE} names, is no program"):
+        stated_program(None, VARIABLE, expected="one")
+
+
+def test_what_was_built_is_found_from_the_folder_one_is_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert built_program(Path("nowhere/bin/engine")) is None
+    program = tmp_path / "nowhere/bin/engine"
+    program.parent.mkdir(parents=True)
+    program.touch(mode=0o755)
+    assert built_program(Path("nowhere/bin/engine")) == program
+
+
+def test_a_python_answers_with_its_last_line() -> None:
+    answer = json_answer([str(PYTHON), "-c", "print('loading'); print('{\"a\": 1}')"], seconds=60, asked_for="it")
+    assert answer == {"a": 1}
+
+
+@pytest.mark.parametrize("script", ["print('no JSON')", "raise SystemExit('broken')", ""])
+def test_a_python_that_answers_otherwise_is_a_sentence(script: str) -> None:
+    with pytest.raises(EngineError, match="is no Python that can be asked for it"):
+        json_answer([str(PYTHON), "-c", script], seconds=60, asked_for="it")
+
+
+def test_counters_are_summed_over_processes_and_told_by_position_in_order() -> None:
+    stats = counted(WITH_LABELS, "e:num_", name="e")
+    assert (stats.num_cycles, stats.num_drafted, stats.num_accepted, stats.num_committed) == (5, 35, 7, 12)
+    assert stats.accepted_per_position == [4, 2, 1]
+
+
+def test_counters_without_labels_are_read_too() -> None:
+    text = "e:num_drafts_total 2\ne:num_draft_tokens_total 14\ne:num_accepted_tokens_total 5\n"
+    assert counted(text, "e:num_", name="e").mean_acceptance_length == 3.5
+
+
+def test_a_server_that_does_not_count_is_a_sentence() -> None:
+    with pytest.raises(EngineError, match="e's /metrics does not count e:num_draft_tokens_total"):
+        counted("other 1\n", "e:num_", name="e")
+
+
+def test_every_completion_has_the_seed_that_it_would_have_alone() -> None:
+    params = [SamplingParams(temperature=1, seed=5, n=2), SamplingParams(temperature=1)]
+    found = each_completion([[1], [2]], params)
+    assert [(prompt, asked.seed, asked.n) for prompt, asked in found] == [([1], 5, 1), ([1], 6, 1), ([2], None, 1)]
+    with pytest.raises(SamplingError, match="1 prompts came with 2 params"):
+        each_completion([[1]], params)
+
+
+def test_where_a_command_will_listen() -> None:
+    assert port_of(Command(argv=("engine", "--port", "8123", "--more"))) == 8123
+
+
+def test_where_no_server_answers_it_is_not_attached_to() -> None:
+    with pytest.raises(EngineError, match="no engine answers at http://127.0.0.1:9/health"):
+        ServerProcess("http://127.0.0.1:9/v1", EngineOptions(), name="engine")
