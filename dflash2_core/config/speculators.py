@@ -2,7 +2,10 @@
 
 Facts from that package's config classes: taps are stored as l + 1 (the input of the next layer); a layer that does not
 slide is never causal; a sliding layer is causal unless `sliding_window_non_causal`, whose default differs by version;
-scale, multiplier and soft cap have no place; `draft_vocab_size` smaller than the target's means a reduced vocabulary.
+scale, multiplier and soft cap have no place there; `draft_vocab_size` smaller than the target's means a reduced vocabulary.
+
+A file that says a scale, the multiplier or a soft cap all the same, beside the drafter's other keys, is taken at its word: the
+names mean one thing only. None of them is written, since speculators itself would pass over it.
 
 `speculators_config` repeats what the type and the block say, and must agree with them. The verifier it names (the target, by
 name or path) is not kept: a DrafterConfig knows its target by sizes alone, and `write` names none.
@@ -15,7 +18,7 @@ from dflash2_core.config.attention import FULL, SLIDING, Windows, read_windows
 from dflash2_core.config.keys import read_bookkeeping, refuse_unread
 from dflash2_core.config.limits import SECOND_VERSION_FIELDS, size
 from dflash2_core.config.reading import Reader, boolean, integer, integers, mapping, shown, string
-from dflash2_core.config.zlab import read_body, read_tokens, write_body
+from dflash2_core.config.zlab import read_body, read_scales, read_tokens, write_body
 from dflash2_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -53,6 +56,7 @@ def read(document: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[str]]
     }
     optional: dict[str, Any] = {name: reader.value(size(name), name) for name in SECOND_VERSION_FIELDS}
     optional["num_target_layers"] = reader.value(size("num_target_layers"), "num_target_layers")
+    optional |= read_scales(reader, lambda key: (key,))
     optional |= read_tokens(reader, f"{LAYER}.", "")
     hidden = reader.value(size("target_hidden_size"), "target_hidden_size")
     values["target_hidden_size"] = hidden if hidden is not None else values["hidden_size"]

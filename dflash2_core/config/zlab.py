@@ -3,7 +3,7 @@
 A drafter's own keys may stand in `dflash_config` or at the top level; both are read, and have to agree.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dflash2_core.config.attention import attention_keys, default_causality, read_windows
@@ -57,8 +57,7 @@ def read(mapping: Mapping[str, Any]) -> tuple[dict[str, Any] | None, list[str]]:
     optional: dict[str, Any] = {
         name: reader.value(size(name), *_either(name)) for name in (*SECOND_VERSION_FIELDS, "num_target_layers")
     }
-    optional |= {name: reader.value(number, *_either(name)) for name in SCALES}
-    optional["final_logit_softcapping"] = optional["final_logit_softcapping"] or None  # 0 says no cap
+    optional |= read_scales(reader, _either)
     optional |= read_tokens(reader, "")
     hidden = reader.value(size("target_hidden_size"), *_either("target_hidden_size"))
     values["target_hidden_size"] = hidden if hidden is not None else values["hidden_size"]
@@ -103,6 +102,13 @@ def read_body(reader: Reader, prefix: str) -> dict[str, Any]:
     kind = reader.value(string, f"{prefix}model_type")
     if kind not in (None, "qwen3"):
         reader.problems.append(f"{prefix}model_type is {shown(kind)}: the layers of a DFlash drafter are those of qwen3")
+    return values
+
+
+def read_scales(reader: Reader, places: Callable[[str], tuple[str, ...]]) -> dict[str, Any]:
+    """What multiplies or caps, from the keys in the `places` of each."""
+    values: dict[str, Any] = {name: reader.value(number, *places(name)) for name in SCALES}
+    values["final_logit_softcapping"] = values["final_logit_softcapping"] or None  # 0 says no cap
     return values
 
 

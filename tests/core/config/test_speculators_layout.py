@@ -171,7 +171,8 @@ def test_layers_called_sliding_without_their_window_are_refused_where_stacks_dis
         ({"sample_from_anchor": True}, "sample_from_anchor"),
         ({"auto_map": {"AutoModel": "model.Drafter"}}, "auto_map"),
         ({"auto_map": {"": "config.DFlash2SpeculatorConfig", "AutoModel": "x.Y"}}, "auto_map"),
-        ({"output_multiplier": 0.5}, "output_multiplier"),
+        ({"output_multiplier": "half"}, "output_multiplier"),
+        ({"transformer_layer_config": layer(output_multiplier=0.5)}, "transformer_layer_config.output_multiplier"),
         ({"surprise": 1}, "surprise"),
         ({"transformer_layer_config": layer(surprise=1)}, "transformer_layer_config.surprise"),
         ({"transformer_layer_config": layer(attention_bias=True)}, "attention_bias"),
@@ -217,6 +218,19 @@ def test_what_would_be_another_drafter_is_refused(changes: dict[str, Any], reaso
 def test_the_first_version_may_not_carry_parts_of_the_second() -> None:
     with pytest.raises(ConfigError, match="declared as DFlash 1"):
         DrafterConfig.from_dict(first_version(selector_rank=7))
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ({"output_multiplier": 0.5}, 0.5),
+        ({"input_embedding_scale": 2.0}, 2.0),
+        ({"final_logit_softcapping": 30.0}, 30.0),
+        ({"final_logit_softcapping": 0.0}, None),
+    ],
+)
+def test_scales_that_a_file_says_all_the_same_are_kept(said: dict[str, float], kept: float | None) -> None:
+    assert getattr(DrafterConfig.from_dict(saved(**said)), next(iter(said))) == kept
 
 
 @pytest.mark.parametrize(
