@@ -12,6 +12,7 @@ import typer
 
 from dflash2_core import __version__
 from dflash2_core.cli.convert import convert_command
+from dflash2_core.cli.doctor import doctor
 from dflash2_core.cli.export_gguf import export_gguf
 from dflash2_core.cli.generate import generate
 from dflash2_core.cli.inspect import inspect
@@ -38,6 +39,7 @@ app.command()(manifest)
 app.command()(recipe)
 app.command()(serve)
 app.command()(verify)
+app.command()(doctor)
 
 
 def _tell_version(asked: bool) -> None:

@@ -17,7 +17,7 @@ FLOORS = [
     {"engine_metrics", "engine_program", "server_process"},
     {"assets", "deployment", "transformers_engine"},
     {"training"},
-    {"conformance"},
+    {"conformance", "diagnosis"},
     {"cli"},
 ]
 FLOOR_OF = {name: height for height, names in enumerate(FLOORS) for name in names}
