@@ -17,7 +17,7 @@ from dflash2_core.engines import EngineOptions
 from dflash2_llama_cpp import LlamaCpp
 from dflash2_llama_cpp.server import LlamaServer
 from gguf_export import export
-from tests.llama_cpp.tiny_target import write_tiny_target
+from gguf_export.embedded import write_embedded_target
 
 OUTTYPES = ("f32", "bf16", "q8_0", "q4_0")
 NEW_TOKENS, ROUNDS, PROMPTS = 128, 3, 21
@@ -30,7 +30,7 @@ def main() -> None:
     engine, results = LlamaCpp(), {}
     options = EngineOptions(extra=("-t", "1"))
     with TemporaryDirectory() as folder:
-        target = write_tiny_target(tiny_pair().target, Path(folder) / "target.gguf")
+        target = write_embedded_target(Path(folder) / "target.gguf")
         with engine.start(target, None, options) as plain:
             for outtype in OUTTYPES:
                 drafter = Path(folder) / f"{outtype}.gguf"

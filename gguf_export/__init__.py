@@ -11,7 +11,7 @@ outtypes.py      which tensor is stored as what, and the conversion
 target.py        what is needed of the target: sizes, tokenizer     bpe.py    a tokenizer from a Hugging Face folder
 refusals.py      what llama.cpp cannot run, as sentences, before anything is written
 provenance.py    `general.*`: where the weights come from
-writing.py       the file, tensor by tensor
+writing.py       the file, tensor by tensor             embedded.py   the embedded pair's target
 
 Needs the PyPI package `gguf` (the extra `gguf`). Imports the core, never an adapter.
 """

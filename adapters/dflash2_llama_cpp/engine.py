@@ -5,7 +5,7 @@ from pathlib import Path
 from dflash2_core.engines import Command, EngineOptions, EngineReport
 from dflash2_core.errors import Dflash2Error, EngineError
 from dflash2_llama_cpp.arguments import server_command
-from dflash2_llama_cpp.exports import exported
+from dflash2_llama_cpp.exports import as_gguf, exported
 from dflash2_llama_cpp.pair import check_pair, open_target
 from dflash2_llama_cpp.program import TESTED_BUILD, Version, find_program, knows_dflash2, read_version
 from dflash2_llama_cpp.server import LlamaServer
@@ -52,12 +52,13 @@ class LlamaCpp:
     def command(self, target: Path, drafter: Path | None, options: EngineOptions) -> Command:
         """Checks the pair and says what would be run.
 
-        target   a GGUF
+        target   a GGUF; the embedded pair's folder is written as one into `options.cache`
         drafter  a GGUF made for it, or the folder of a checkpoint, which is exported into `options.cache` first;
                  None: the target alone
         """
         program = self.interpreter
         _usable_version(program)
+        target = as_gguf(target, cache=options.cache)
         if drafter is None:
             open_target(target)
             return server_command(program, target, None, options)

@@ -11,10 +11,12 @@ from typing import Annotated
 import typer
 
 from dflash2_core import __version__
+from dflash2_core.cli.bench import bench
 from dflash2_core.cli.convert import convert_command
 from dflash2_core.cli.doctor import doctor
 from dflash2_core.cli.export_gguf import export_gguf
 from dflash2_core.cli.generate import generate
+from dflash2_core.cli.handing_on import HandsOn
 from dflash2_core.cli.inspect import inspect
 from dflash2_core.cli.manifest import manifest
 from dflash2_core.cli.recipe import recipe
@@ -37,9 +39,10 @@ app.command("export-gguf")(export_gguf)
 app.command("convert")(convert_command)
 app.command()(manifest)
 app.command()(recipe)
-app.command()(serve)
-app.command()(verify)
+app.command(cls=HandsOn)(serve)
+app.command(cls=HandsOn)(verify)
 app.command()(doctor)
+app.command(cls=HandsOn)(bench)
 
 
 def _tell_version(asked: bool) -> None:
@@ -57,7 +60,7 @@ def _before_any_command(
     pass
 
 
-EXTRAS = {"transformers": "transformers", "tokenizers": "transformers", "gguf": "gguf"}
+EXTRAS = {"transformers": "transformers", "tokenizers": "transformers", "gguf": "gguf", "PIL": "bench"}
 """Module -> the extra that brings it."""
 
 

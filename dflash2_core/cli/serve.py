@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dflash2_core.cli.handing_on import handed_on
 from dflash2_core.cli.opening import as_manifested
 from dflash2_core.engines import Command, EngineOptions, find_engine
 from dflash2_core.errors import EngineError
@@ -19,13 +20,11 @@ ENDS = (signal.SIGINT, signal.SIGTERM)
 
 
 def serve(
+    ctx: typer.Context,
     target: Annotated[Path, typer.Argument(help="The target, as the engine takes it; for llama-cpp a GGUF.")],
     drafter: Annotated[
         Path | None,
         typer.Argument(help="The drafter: its folder, or for llama-cpp its GGUF too. Without one the target is served alone."),
-    ] = None,
-    extra: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- ENGINE ARGUMENTS]", help="Handed on to the engine as they are.")
     ] = None,
     engine: Annotated[str, typer.Option(help="The engine, of those whose adapters are installed.")] = "llama-cpp",
     program: Annotated[Path | None, typer.Option(help="The engine's program. Default: where its adapter finds it.")] = None,
@@ -42,10 +41,10 @@ def serve(
     cache: Annotated[Path | None, typer.Option(help="Folder of files made for the engine. Default: the user's cache.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, print the command, and leave it at that.")] = False,
 ) -> None:
-    """Start an engine with a drafter that was found to fit; prints the very command that it runs."""
-    handed_on = tuple(extra or ())
-    if drafter is not None and drafter.name.startswith("-"):  # what stands behind -- after the target alone
-        drafter, handed_on = None, (str(drafter), *handed_on)
+    """Start an engine with a drafter that was found to fit; prints the very command that it runs.
+
+    What stands behind -- is handed on to the engine as it is.
+    """
     options = EngineOptions(
         host=host,
         port=port,
@@ -54,7 +53,7 @@ def serve(
         num_drafts=drafts,
         drafter_dtype=outtype,
         cache=cache,
-        extra=handed_on,
+        extra=handed_on(ctx),
     )
     if drafter is not None:
         as_manifested(drafter)

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -12,7 +12,9 @@ from rich.table import Table
 from dflash2_core.assets import tiny_pair
 from dflash2_core.checkpoint.files import is_gguf
 from dflash2_core.cli.export_gguf import exporter
+from dflash2_core.cli.handing_on import handed_on
 from dflash2_core.config import DrafterConfig
+from dflash2_core.conformance.cases import PER_KIND, Encode, encoder
 from dflash2_core.conformance.identity import TIES
 from dflash2_core.conformance.page import page
 from dflash2_core.conformance.under_test import OWN, UnderTest
@@ -20,13 +22,16 @@ from dflash2_core.conformance.verifying import NUM_TOKENS, Trial, VerifyReport, 
 from dflash2_core.engines import EngineOptions
 from dflash2_core.errors import EngineError
 
+if TYPE_CHECKING:
+    from dflash2_core.conformance.reference import Reference
+
 SHOWN = 10  # differences, of each sort
 
 
 def verify(
+    ctx: typer.Context,
     target: Annotated[Path | None, typer.Argument(help="The target. Default: the embedded pair's.")] = None,
     drafter: Annotated[Path | None, typer.Argument(help="The drafter. Default: the embedded pair's.")] = None,
-    extra: Annotated[list[str] | None, typer.Argument(metavar="[-- ENGINE ARGUMENTS]", help="Handed on to the engine.")] = None,
     engine: Annotated[str, typer.Option(help="transformers (this project's own), vllm, sglang or llama-cpp.")] = OWN,
     program: Annotated[Path | None, typer.Option(help="The engine's program. Default: where its adapter finds it.")] = None,
     plain: Annotated[str | None, typer.Option(help="URL of a running server of this engine, without the drafter.")] = None,
@@ -35,36 +40,56 @@ def verify(
         Path | None,
         typer.Option(help="The target's Hugging Face folder: its tokenizer and its law. Default: TARGET, where it is one."),
     ] = None,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where the target's weights are not at hand: a folder with its tokenizer.json. Laws are compared by samples."
+        ),
+    ] = None,
+    per_kind: Annotated[int, typer.Option(min=1, help="Greedy prompts of each kind of text, at most.")] = PER_KIND,
     tokens: Annotated[int, typer.Option(min=0, help="Sampled tokens to test; 0 leaves sampling out.")] = NUM_TOKENS,
     parallel: Annotated[int, typer.Option(min=1, help="Requests at once.")] = 8,
     computes_in: Annotated[str, typer.Option(help=f"What the engine computes in, of {', '.join(TIES)}.")] = "float32",
-    alpha: Annotated[float, typer.Option(min=1e-300, max=0.5, help="Error rate of the sampled part.")] = 1e-6,
+    alpha: Annotated[
+        float | None,
+        typer.Option(min=1e-300, max=0.5, help="Error rate of the sampled part. Default: 1e-6, by samples 1e-3."),
+    ] = None,
     html: Annotated[Path | None, typer.Option(help="Write the report as one HTML file, too.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, nothing else.")] = False,
 ) -> None:
-    """Ask an engine with and without its drafter whether one can tell; exit code 0 lossless, 1 not, 2 could not run."""
-    from dflash2_core.conformance.reference import Reference
+    """Ask an engine with and without its drafter whether one can tell; exit code 0 lossless, 1 not, 2 could not run.
 
+    What stands behind -- is handed on to the engine as it is.
+    """
     if computes_in not in TIES:
         raise EngineError(f"--computes-in is {computes_in!r}: expected one of {', '.join(TIES)}")
     if (plain is None) != (speculative is None):
         raise EngineError("--plain and --speculative belong together: give the URLs of two servers, or neither")
+    if reference is not None and tokenizer is not None:
+        raise EngineError("--reference has a tokenizer and a law, --tokenizer a tokenizer only: give one of them")
     if (target is None) != (drafter is None):
         raise EngineError("a target and its drafter belong together: give both, or neither for the embedded pair")
     target, drafter = target or tiny_pair().target, drafter or tiny_pair().drafter
-    known = Reference(_reference_folder(reference, target), drafter, parallel=parallel)
+    known: Reference | None = None
+    encode: Encode
+    if tokenizer is None:
+        known = _reference(reference, target, drafter, parallel)
+        encode = known.encode
+    else:
+        encode = encoder(tokenizer)
     urls = None if plain is None or speculative is None else (plain, speculative)
-    options = EngineOptions(parallel=parallel, extra=tuple(extra or ()))
+    options = EngineOptions(parallel=parallel, extra=handed_on(ctx))
     tested = UnderTest(engine, target, drafter, options, known, program, urls)
-    trial = Trial.of(known.encode, _num_drafts(drafter), num_tokens=tokens)
+    trial = Trial.of(encode, _num_drafts(drafter), num_tokens=tokens, has_law=known is not None, per_kind=per_kind)
     console = Console(stderr=True, quiet=as_json)
     with console.status("asking the target alone"), tested.plain() as subject:
-        without = trial.ask_plain(subject)
+        without = trial.ask_plain(subject, has_law=known is not None)
     with console.status("asking it with the drafter"), tested.drafted() as subject:
         drafted = trial.ask_drafted(subject)
-    with console.status("holding every token against the target's own distribution"):
-        of_core = None if engine == OWN else known.acceptance(trial.greedy)
-        report = judge(trial, without, drafted, target=known.target, of_core=of_core, alpha=alpha, tie=TIES[computes_in])
+    with console.status("holding what was written against what should have been"):
+        of_core = None if engine == OWN or known is None else known.acceptance(trial.greedy)
+        own = None if known is None else known.target
+        report = judge(trial, without, drafted, target=own, of_core=of_core, alpha=alpha, tie=TIES[computes_in])
     facts = tested.facts() | {"computes in": computes_in}
     if html is not None:
         html.write_text(page(report.to_dict(), facts), encoding="utf-8")
@@ -76,14 +101,15 @@ def verify(
         raise typer.Exit(1)
 
 
-def _reference_folder(asked: Path | None, target: Path) -> Path:
-    if asked is not None:
-        return asked
-    if not target.is_dir():
+def _reference(asked: Path | None, target: Path, drafter: Path, parallel: int) -> "Reference":
+    from dflash2_core.conformance.reference import Reference
+
+    if asked is None and not target.is_dir():
         raise EngineError(
-            f"{target} is no Hugging Face folder: give the target's with --reference, for its tokenizer and its law"
+            f"{target} is no Hugging Face folder: give the target's with --reference, for its tokenizer and its law, or "
+            "with --tokenizer a folder that has only its tokenizer.json"
         )
-    return target
+    return Reference(asked or target, drafter, parallel=parallel)
 
 
 def _num_drafts(drafter: Path) -> int:

@@ -3,8 +3,11 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
+from pathlib import Path
 
 from dflash2_core.assets import held_out_prompts
+from dflash2_core.config.reading import placed
+from dflash2_core.errors import CheckpointError
 from dflash2_core.sampling import SamplingParams
 
 Encode = Callable[[str], list[int]]
@@ -50,6 +53,17 @@ class Case:
     def tells_by_text(self) -> bool:
         """Whether its text and not its ids are what a user gets: ids behind a stop string are for nobody."""
         return bool(self.params.stop)
+
+
+def encoder(folder: Path) -> Encode:
+    """Of the tokenizer.json in a folder; CheckpointError where there is none that can be read."""
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    except Exception as problem:  # what the reader raises is a bare Exception
+        raise CheckpointError(f"{placed(folder / 'tokenizer.json')} is no tokenizer that can be read: {problem}") from None
+    return lambda text: list(tokenizer.encode(text).ids)
 
 
 def greedy_cases(encode: Encode, num_drafts: int, *, per_kind: int = PER_KIND) -> list[Case]:

@@ -24,6 +24,7 @@ CHUNK = 1 << 20
 class UnderTest:
     """target, drafter  as the engine takes them
 
+    reference  what the core knows of the pair by itself; None: nothing, for an engine with an adapter only
     urls     of two servers that run already, the target's alone and with the drafter; None: they are started, and stopped
     program  the engine's, None: where its adapter finds it
     """
@@ -32,7 +33,7 @@ class UnderTest:
     target: Path
     drafter: Path
     options: EngineOptions
-    reference: "Reference"
+    reference: "Reference | None"
     program: Path | None = None
     urls: tuple[str, str] | None = None
 
@@ -40,6 +41,8 @@ class UnderTest:
         known = [OWN, *engine_names()]
         if self.engine not in known:
             raise EngineError(f"there is no engine {self.engine!r}: expected one of {', '.join(known)}")
+        if self.engine == OWN and self.reference is None:
+            raise EngineError(f"the engine {OWN} runs the target itself: give its folder")
         if self.engine == OWN and self.urls is not None:
             raise EngineError(f"the engine {OWN} is no server: leave the URLs out, or name the engine that they are of")
 
@@ -68,12 +71,13 @@ class UnderTest:
             facts |= dict(zip(("plain server", "drafting server"), self.urls, strict=True))
         facts |= {"target": str(self.target), "target sha256": _sha256(self.target)}
         facts |= {"drafter": str(self.drafter), "drafter sha256": _sha256(self.drafter)}
-        facts |= {"reference": str(self.reference.folder), "requests at once": str(self.options.parallel)}
+        known = "its tokenizer only" if self.reference is None else str(self.reference.folder)
+        facts |= {"reference": known, "requests at once": str(self.options.parallel)}
         return facts | ({"engine arguments": " ".join(self.options.extra)} if self.options.extra else {})
 
     @contextmanager
     def _side(self, *, drafts: bool) -> Iterator[Subject]:
-        if self.engine == OWN:
+        if self.engine == OWN and self.reference is not None:
             yield self.reference.drafted() if drafts else self.reference.plain()
         elif self.urls is not None:
             yield self._adapter().attach(self.urls[drafts], self.options, drafts=drafts)

@@ -14,8 +14,8 @@ from dflash2_llama_cpp import LlamaCpp
 from dflash2_llama_cpp.program import BUILT_BY_CI, VARIABLE
 from dflash2_llama_cpp.server import LlamaServer
 from gguf_export import export
+from gguf_export.embedded import write_embedded_target
 from tests.engines.pair import thirty_prompts, written_plainly, written_with_drafts
-from tests.llama_cpp.tiny_target import write_tiny_target
 
 EXACT = ("-t", "1", "-fa", "off", "-ctk", "f32", "-ctv", "f32", "-ctkd", "f32", "-ctvd", "f32")
 """float32 throughout; one thread, since the machine is shared."""
@@ -41,7 +41,7 @@ def engine() -> LlamaCpp:
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the target and its drafter in every type, as GGUFs."""
     folder, pair = tmp_path_factory.mktemp("pair"), tiny_pair()
-    target = write_tiny_target(pair.target, folder / "target.gguf")
+    target = write_embedded_target(folder / "target.gguf")
     for outtype in OUTTYPES:
         export(pair.drafter, folder / f"{outtype}.gguf", tokenizer_from=target, outtype=outtype)
     return folder

@@ -1,11 +1,13 @@
 """The embedded target as a GGUF, in float32: llama.cpp's own converter does not know its tokenizer."""
 
+import os
 from pathlib import Path
 
 import torch
 from gguf import MODEL_ARCH, GGUFWriter, get_tensor_name_map
 from safetensors import safe_open
 
+from dflash2_core.assets import tiny_pair
 from dflash2_core.config.documents import read_object
 from dflash2_core.errors import CheckpointError
 from gguf_export.bpe import read_tokenizer
@@ -13,8 +15,18 @@ from gguf_export.bpe import read_tokenizer
 ARCHITECTURE = "qwen3"
 
 
-def write_tiny_target(folder: Path, path: Path) -> Path:
-    """The Qwen3 model in the Hugging Face `folder`, tied tables and all, as the GGUF `path`."""
+def write_embedded_target(path: Path) -> Path:
+    """The embedded pair's target, a Qwen3 with tied tables, as the GGUF `path`, which appears only when whole."""
+    folder, unfinished = tiny_pair().target, path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        _write(folder, unfinished)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return path
+
+
+def _write(folder: Path, path: Path) -> None:
     config = read_object(folder / "config.json", CheckpointError)
     writer = GGUFWriter(path, ARCHITECTURE)
     writer.add_name("tiny target")
@@ -41,4 +53,3 @@ def write_tiny_target(folder: Path, path: Path) -> Path:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return path
