@@ -18,6 +18,7 @@ FLOORS = [
     {"assets", "deployment", "transformers_engine"},
     {"training"},
     {"conformance", "diagnosis"},
+    {"benchmarks"},
     {"cli"},
 ]
 FLOOR_OF = {name: height for height, names in enumerate(FLOORS) for name in names}
