@@ -22,6 +22,7 @@ from typing import IO, Any, Self, TypeVar
 from urllib.error import HTTPError
 from urllib.request import ProxyHandler, Request, build_opener
 
+from dflash2_core.engine_log import told
 from dflash2_core.engines import Command, EngineOptions
 from dflash2_core.errors import EngineError, SamplingError
 from dflash2_core.sampling import SamplingParams
@@ -52,7 +53,7 @@ class ServerProcess:
         """Starts a command and waits until its /health answers; a URL is of a server that runs already, and is left running.
 
         says_port: where a server that was given port 0 says in its log which port it took; its first group is the number.
-        Raises EngineError with the end of the log where the server ends, or does not answer in time.
+        Raises EngineError with what the log says where the server ends, or does not answer in time.
         """
         self.name, self.parallel = name, options.parallel
         self._process: subprocess.Popen[bytes] | None = None
@@ -135,8 +136,7 @@ class ServerProcess:
         return f"; it {'still runs' if code is None else f'ended with code {code}'}; {self._told()}"
 
     def _told(self) -> str:
-        last = self.log.read_text(errors="replace").strip().splitlines()[-3:]
-        return f"its log {self.log} ends with: {' | '.join(last) or 'nothing'}"
+        return f"its log {self.log} {told(self.log.read_text(errors='replace'))}"
 
 
 def each_completion(

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from dflash2_core import SamplingParams
+from dflash2_core.engine_log import cause_in, told
 from dflash2_core.engine_metrics import counted
 from dflash2_core.engine_program import built_program, json_answer, stated_program
 from dflash2_core.engines import Command, EngineOptions
@@ -89,3 +90,62 @@ def test_where_a_command_will_listen() -> None:
 def test_where_no_server_answers_it_is_not_attached_to() -> None:
     with pytest.raises(EngineError, match="no engine answers at http://127.0.0.1:9/health"):
         ServerProcess("http://127.0.0.1:9/v1", EngineOptions(), name="engine")
+
+
+OF_TWO_PROCESSES = """
+(APIServer pid=1) INFO 11-30 07:56:11 [api_server.py:1] starting, errors like `OSError: [Errno 24]` may follow
+(EngineCore pid=2) ERROR 11-30 07:57:59 [core.py:1510] Traceback (most recent call last):
+(EngineCore pid=2) ERROR 11-30 07:57:59 [core.py:1510]     raise ValueError(
+(EngineCore pid=2) ERROR 11-30 07:57:59 [core.py:1510] ValueError: dflash2: the sizes differ: 5 and 6
+(EngineCore pid=2) INFO 11-30 07:58:11 [multiproc_executor.py:479] [shutdown] all workers exited
+Process EngineCore:
+Traceback (most recent call last):
+ValueError: dflash2: the sizes differ: 5 and 6
+Traceback (most recent call last):
+  File "multiprocessing/connection.py", line 383, in _recv
+EOFError
+    raise RuntimeError(
+RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}
+UserWarning: resource_tracker: There appear to be 1 leaked shared_memory objects
+  warnings.warn("resource_tracker: ...")
+"""
+
+
+def test_the_log_of_several_processes_says_why_the_inner_one_ended() -> None:
+    assert cause_in(OF_TWO_PROCESSES) == "ValueError: dflash2: the sizes differ: 5 and 6"
+    said = told(OF_TWO_PROCESSES)
+    assert said.startswith("says: ValueError: dflash2: the sizes differ: 5 and 6 | and ends with: RuntimeError: Engine core")
+    assert said.count("the sizes differ") == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ("[2026-11-30 07:57:59 TP0] torch.OutOfMemoryError: CPU is full", "torch.OutOfMemoryError: CPU is full"),
+        ("(EngineCore pid=2) AssertionError", "AssertionError"),
+        ("pydantic_core._pydantic_core.ValidationError: 1 error", "pydantic_core._pydantic_core.ValidationError: 1 error"),
+        ("engine.EngineDeadError: it ended. See stack trace (above) for the root cause.", None),
+        ("INFO the ValueError: of a moment ago is mended", None),
+    ],
+)
+def test_an_exception_is_known_by_the_line_that_ends_its_traceback(line: str, cause: str | None) -> None:
+    assert cause_in(line) == cause
+
+
+def test_a_message_of_several_lines_is_told_with_them() -> None:
+    log = "pydantic_core.ValidationError: 1 error for Config\n  Value error, dflash2: 8 drafts\nFor more see\na\nb\nc\n"
+    assert cause_in(log) == "pydantic_core.ValidationError: 1 error for Config\n  Value error, dflash2: 8 drafts"
+
+
+def test_an_exception_among_the_last_lines_is_told_once() -> None:
+    assert told("one\nValueError: short\n") == "ends with: one | ValueError: short"
+    assert told("") == "ends with: nothing"
+
+
+def test_a_server_that_ends_before_it_answers_says_why(tmp_path: Path) -> None:
+    script = f"import sys; sys.stderr.write({OF_TWO_PROCESSES!r}); sys.exit(3)"
+    command = Command(argv=(sys.executable, "-c", script))
+    with pytest.raises(
+        EngineError, match="(?s)engine ended with code 3 before it answered; its log .* says: ValueError: dflash2"
+    ):
+        ServerProcess(command, EngineOptions(log=tmp_path / "log"), name="engine")
