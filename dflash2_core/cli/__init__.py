@@ -41,7 +41,7 @@ app.command()(manifest)
 app.command()(recipe)
 app.command(cls=HandsOn)(serve)
 app.command(cls=HandsOn)(verify)
-app.command()(doctor)
+app.command(cls=HandsOn)(doctor)
 app.command(cls=HandsOn)(bench)
 
 

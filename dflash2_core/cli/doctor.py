@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from dflash2_core import __version__
+from dflash2_core.cli.handing_on import handed_on
 from dflash2_core.config import DrafterConfig
 from dflash2_core.config.reading import named, placed
 from dflash2_core.diagnosis import LEVELS, Asked, Diagnosis, diagnose
@@ -27,19 +28,18 @@ NO_PAIR = "Only the engines were looked at. For a pair: dflash2 doctor --target 
 
 
 def doctor(
+    ctx: typer.Context,
     target: Annotated[Path | None, typer.Option(help="The target: its Hugging Face folder, or its GGUF.")] = None,
     drafter: Annotated[Path | None, typer.Option(help="The drafter: its folder, or its GGUF.")] = None,
     engine: Annotated[list[str] | None, typer.Option(help="Look at this engine alone; may be given again.")] = None,
-    extra: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- ENGINE ARGUMENTS]", help="What the engine is, or will be, started with.")
-    ] = None,
     parallel: Annotated[int, typer.Option(min=1, help="Requests at once, for the memory.")] = 1,
     context: Annotated[int | None, typer.Option(min=2, help="Positions of a request. Default: as many as both have.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, nothing else.")] = False,
 ) -> None:
     """Find what would keep a pair from drafting, cut its drafts or change its text; exit code 1 where there is an error.
 
-    Each engine is asked in its own interpreter, which takes it some ten seconds.
+    Each engine is asked in its own interpreter, which takes it some ten seconds. What stands behind -- is what the one engine
+    named with --engine is started with: alone, or beside what dflash2 serve says.
     """
     names = engine or engine_names()
     if not names and target is None and drafter is None:
@@ -48,7 +48,7 @@ def doctor(
         target=target,
         drafter=drafter,
         engines=tuple(engine or ()),
-        arguments=tuple(extra or ()),
+        arguments=handed_on(ctx),
         rows=parallel,
         context=context,
     )
@@ -73,7 +73,7 @@ def _show(console: Console, found: Diagnosis) -> None:
         console.print(_engines(found.engines))
         for side in found.engines:
             for state, places in _hooks(side):
-                console.print(f"[dim]{side.name}, {len(places)} hooks {escape(state)}:[/dim] {escape(', '.join(places))}")
+                console.print(f"{side.name}, {len(places)} hooks {escape(state)}: [dim]{escape(_in_short(places))}[/dim]")
         console.print()
     if found.target is not None or found.drafter is not None:
         console.print(_pair(found))
@@ -104,23 +104,38 @@ def _engines(sides: tuple[EngineSide, ...]) -> Table:
         tested = "tested" if report.tested else "not tested"
         route = {"native": "itself", "plugin": "dflash2's plugin", "none": "nobody"}[report.route]
         version = escape(report.version or "unknown")
-        table.add_row(side.name, version, tested if report.version else "", route, escape(placed(report.program)))
+        table.add_row(side.name, version, tested if report.version else "", route, escape(_near(report.program)))
     return table
 
 
 def _hooks(side: EngineSide) -> list[tuple[str, list[str]]]:
-    """State -> the places that are in it, in short: without their modules."""
+    """State -> the places that are in it."""
     by_state = sorted(side.report.hooks.items(), key=lambda item: item[1])
-    return [(state, [_short(place) for place, _ in group]) for state, group in groupby(by_state, key=lambda item: item[1])]
+    return [(state, [place for place, _ in group]) for state, group in groupby(by_state, key=lambda item: item[1])]
+
+
+def _in_short(places: list[str]) -> str:
+    """`Class.one, .two, function`: without modules, a class named once for what follows it."""
+    told, before = [], ""
+    for name in map(_short, places):
+        owner, dot, last = name.rpartition(".")
+        told.append(f".{last}" if dot and owner == before else name)
+        before = owner if dot else name
+    return ", ".join(told)
 
 
 def _short(place: str) -> str:
-    """`package.module:Class.name` or `package.module.Class.name` without what is lower case in front."""
+    """`package.module:Class.name` or `package.module.Class.name` without what is a module."""
     if ":" in place:
         return place.rpartition(":")[2]
     parts = place.split(".")
     classes = [i for i, part in enumerate(parts) if part.strip("_")[:1].isupper()]
     return ".".join(parts[classes[0] if classes else -1 :])
+
+
+def _near(path: Path) -> str:
+    """As it is typed here."""
+    return placed(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def _pair(found: Diagnosis) -> Table:

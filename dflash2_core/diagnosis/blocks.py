@@ -16,7 +16,7 @@ LEFT_OUT = {
     # engine -> what it takes where its argument is left out
     "vllm": "{drafts} by the plugin; vLLM alone does not start",
     "sglang": "{rows}, read from config.json; 16 where that fails",
-    "llama-cpp": "{cut}, of {drafts}; and nothing is drafted without --spec-type draft-dflash",
+    "llama-cpp": "{cut}, of {drafts}",
     "ollama": "0 was seen: the drafter is loaded, and nothing is drafted",
 }
 
@@ -90,11 +90,11 @@ def _llama(options: Mapping[str, str], config: DrafterConfig) -> Iterator[Findin
     for name in (name for name in LLAMA_REMOVED if name in options):
         yield Finding("error", "llama-cpp", f"{name} was removed: llama-server does not start with it", mend)
     own = any(name in options for name in LLAMA_DRAFTER)
-    types = options.get("--spec-type")
-    if own and "draft-dflash" not in (types or "").split(","):
-        said = "--spec-type is left out, and llama.cpp's default is none" if types is None else f"--spec-type is {types}"
-        reason = f"{said}: the drafter is loaded, and nothing is drafted with it"
-        yield Finding("error", "llama-cpp", reason, "say --spec-type draft-dflash")
+    types = options.get("--spec-type", "draft-dflash")  # left out, it follows from the drafter's GGUF
+    if "draft-dflash" not in types.split(","):
+        does = "nothing is drafted with it" if types == "none" else "it is run as what it is not, and nothing of it is kept"
+        reason = f"--spec-type is {types}: the drafter is loaded, and {does}"
+        yield Finding("error", "llama-cpp", reason, "say --spec-type draft-dflash, or leave it out")
     stated = number(options, "--spec-draft-n-max")
     if stated is not None:
         yield from _judged("llama-cpp", f"--spec-draft-n-max is {stated:g}", int(stated), config, mend)

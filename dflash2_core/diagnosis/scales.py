@@ -15,22 +15,19 @@ TITLES = {"vllm": "vLLM", "sglang": "SGLang"}
 
 def scale_findings(engine: EngineSide, drafter: DrafterSide) -> Iterator[Finding]:
     """The plugins give their engines what the core read; by themselves vLLM and SGLang look into `dflash_config` alone."""
-    if engine.name not in TITLES:
+    if engine.name not in TITLES or engine.report.route != "native":
         return
     title = TITLES[engine.name]
     for name in stated_scales(drafter.document):
-        if drafter.layout == "speculators" and engine.name == "vllm":
+        if name in UNREAD.get(engine.name, ()):
+            mend = "take another engine"
+            yield Finding("error", engine.name, f"{name} is not read by {title}: its drafts would be useless", mend)
+        elif drafter.layout == "speculators":
             yield Finding(
                 "error",
-                "vllm",
-                f"{name} stands in a config of speculators' layout: vLLM loses it as it converts the config",
-                "keep such a drafter in the layout zlab, whose dflash_config has a place for it",
-            )
-        elif engine.report.route != "native":
-            continue
-        elif name in UNREAD.get(engine.name, ()):
-            yield Finding(
-                "error", engine.name, f"{name} is not read by {title}: its drafts would be useless", "take another engine"
+                engine.name,
+                f"{name} stands in a config of the layout speculators, and {title} loses it as it converts the config",
+                f"give it the layout zlab: dflash2 convert {drafter.path} OUT --to zlab",
             )
         elif name not in _section(drafter.document):
             yield Finding(

@@ -113,8 +113,8 @@ def test_one_block_has_four_names() -> None:
         ("sglang", ("--speculative-num-draft-tokens", "1"), "nothing is drafted"),
         ("sglang", ("--speculative-num-draft-tokens", "9"), "makes 7"),
         ("sglang", ("--speculative-algorithm", "EAGLE3"), "run by DFLASH alone"),
-        ("llama-cpp", ("-md", "d.gguf", "--spec-draft-n-max", "7"), "llama.cpp's default is none"),
-        ("llama-cpp", ("--spec-type", "draft-simple", "--spec-draft-n-max", "7"), "--spec-type is draft-simple"),
+        ("llama-cpp", ("-md", "d.gguf", "--spec-type", "none", "--spec-draft-n-max", "7"), "nothing is drafted with it"),
+        ("llama-cpp", ("--spec-type", "draft-simple", "--spec-draft-n-max", "7"), "run as what it is not"),
         ("llama-cpp", ("--spec-draft-n-max", "0"), "nothing is drafted"),
         ("llama-cpp", ("--draft-max", "7"), "was removed"),
         ("llama-cpp", ("--spec-type", "draft-dflash", "--spec-draft-n-min", "5"), "are thrown away"),
@@ -136,6 +136,7 @@ def test_arguments_with_which_nothing_is_drafted_are_errors(name: str, arguments
         ),
         ("sglang", ("--speculative-dflash-block-size", "4"), "3 drafts"),
         ("llama-cpp", ("-md", "d.gguf", "--spec-type", "draft-dflash"), "llama.cpp's default is 3: 3 drafts"),
+        ("llama-cpp", ("-md", "d.gguf"), "llama.cpp's default is 3: 3 drafts"),
         ("llama-cpp", ("--spec-draft-n-max", "3"), "3 drafts"),
     ],
 )
