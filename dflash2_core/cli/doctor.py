@@ -15,7 +15,7 @@ from dflash2_core import __version__
 from dflash2_core.cli.handing_on import handed_on
 from dflash2_core.config import DrafterConfig
 from dflash2_core.config.reading import named, placed
-from dflash2_core.diagnosis import LEVELS, Asked, Diagnosis, diagnose
+from dflash2_core.diagnosis import LEVELS, Asked, Diagnosis, Finding, diagnose
 from dflash2_core.diagnosis.facts import DrafterSide, EngineSide, TargetSide
 from dflash2_core.diagnosis.memory import Memory
 from dflash2_core.engines import engine_names, find_engine
@@ -81,11 +81,8 @@ def _show(console: Console, found: Diagnosis) -> None:
     if found.blocks:
         console.print(_blocks(found))
         console.print()
-    for finding in found.findings:
-        colour = COLOURS[finding.level]
-        console.print(f"[{colour}]{finding.level}[/{colour}] [bold]{escape(finding.subject)}[/bold]: {escape(finding.reason)}")
-        console.print(f"  [dim]->[/dim] {escape(finding.mend)}")
     if found.findings:
+        console.print(_findings(found.findings))
         console.print()
     if found.target is None and found.drafter is None:
         console.print(NO_PAIR)
@@ -216,6 +213,16 @@ def _blocks(found: Diagnosis) -> Table:
         table.add_column(name, overflow="fold")
     for words in found.blocks:
         table.add_row(words.engine, escape(words.count), escape(words.left_out))
+    return table
+
+
+def _findings(findings: tuple[Finding, ...]) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for finding in findings:
+        colour = COLOURS[finding.level]
+        level, subject = f"[{colour}]{finding.level}[/{colour}]", f"[bold]{escape(finding.subject)}[/bold]"
+        table.add_row(level, subject, escape(finding.reason))
+        table.add_row("", "[dim]mend[/dim]", f"[dim]{escape(finding.mend)}[/dim]")
     return table
 
 
