@@ -49,7 +49,7 @@ def read_drafter(model: str, revision: str | None) -> DrafterConfig:
     Raises ConfigError or CheckpointError with everything that is wrong.
     """
     if Path(model).is_dir():
-        return open_checkpoint(model).config
+        return open_checkpoint(model).require_finite().config
     return DrafterConfig.from_dict(document_of(model, revision))
 
 
@@ -59,4 +59,4 @@ def require_weights(model: str, revision: str | None) -> None:
         return  # seen before the start
     from huggingface_hub import snapshot_download
 
-    open_checkpoint(snapshot_download(model, revision=revision, local_files_only=True))
+    open_checkpoint(snapshot_download(model, revision=revision, local_files_only=True)).require_finite()

@@ -24,12 +24,12 @@ def open_target(path: Path) -> dict[str, Any]:
 
 
 def check_pair(target: Path, drafter: Path) -> DrafterConfig:
-    """What the drafter is, every tensor's header looked at.
+    """What the drafter is, every weight looked at.
 
     Raises ConfigError or CheckpointError where it is not sound, CompatibilityError with every misfit.
     """
     document = open_target(target)
-    config = open_checkpoint(drafter).config
+    config = open_checkpoint(drafter).require_finite().config
     problems = [*misfits(config, _facts(document, target)), *layer_problems(config)]
     if problems:
         raise CompatibilityError("\n- ".join([f"{placed(drafter)} does not work on {placed(target)} in vLLM:", *problems]))

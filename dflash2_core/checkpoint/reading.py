@@ -21,6 +21,7 @@ from dflash2_core.errors import CheckpointError, ConfigError
 
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 NAMED_AT_MOST = 12
+NOT_FINITE = "that are no finite numbers: the file is damaged, or the training diverged"
 
 
 class InvalidCheckpointError(CheckpointError):
@@ -89,6 +90,16 @@ class Checkpoint:
             raise CheckpointError(f"{placed(self.path)} has no tensor {shown(name)}")
         return read_tensor(self.entries[name])
 
+    def require_finite(self) -> "Checkpoint":
+        """Itself, every weight looked at; CheckpointError for a tensor with values that are no finite numbers.
+
+        For an engine that loads the weights by itself: `load_drafter` looks at them anyway.
+        """
+        for name, tensor in self.tensors():
+            if not is_finite(tensor):
+                raise CheckpointError(f"{placed(self.path)}: {name} holds values {NOT_FINITE}")
+        return self
+
 
 @dataclass
 class Survey:
@@ -136,6 +147,11 @@ def _survey(folder: Path) -> Survey:
     if config is not None:
         _hold_against(config, found)
     return found
+
+
+def is_finite(tensor: Tensor) -> bool:
+    """Whether every value is a finite number; the least and the greatest tell of a NaN too, in one pass, without memory."""
+    return bool(torch.stack(tensor.aminmax()).isfinite().all())
 
 
 def read_tensor(entry: Entry) -> Tensor:

@@ -1,5 +1,6 @@
 """What the core knows of a pair by itself, which every engine is held against."""
 
+from functools import cached_property
 from pathlib import Path
 
 from dflash2_core.acceptance import AcceptanceStats
@@ -13,15 +14,19 @@ from dflash2_core.transformers_engine.target import Target
 
 
 class Reference:
-    """target   in float32: tokenizer, gaps and laws are its own
+    """Loaded when first asked; what the target and the drafter raise when they are loaded, it raises then.
 
     folder   the target's Hugging Face folder
     drafter  the drafter's folder; a GGUF is not read here: its acceptance is not compared
     """
 
     def __init__(self, folder: Path, drafter: Path, *, parallel: int) -> None:
-        self.target = Target.from_pretrained(folder, dtype="float32")
         self.folder, self.drafter, self.parallel = folder, drafter, parallel
+
+    @cached_property
+    def target(self) -> Target:
+        """In float32: tokenizer, gaps and laws are its own."""
+        return Target.from_pretrained(self.folder, dtype="float32")
 
     def encode(self, text: str) -> list[int]:
         """The tokenizer's ids, special tokens read as such."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dflash2_core.checkpoint import Checkpoint, open_checkpoint, write_checkpoint
-from dflash2_core.checkpoint.reading import DTYPES
+from dflash2_core.checkpoint.reading import DTYPES, NOT_FINITE, is_finite
 from dflash2_core.config.reading import placed, shown
 from dflash2_core.drafter.model import OWN_EMBEDDING, OWN_HEAD, OWN_MASK, Drafter
 from dflash2_core.drafter.rotary import RotaryEmbedding
@@ -42,17 +42,12 @@ def load_drafter(
 
 
 def _finite(checkpoint: Checkpoint, name: str, stored: Tensor, loaded: Tensor) -> Tensor:
-    """`loaded`; the least and the greatest value tell of a NaN too, in one pass and without memory."""
-    if loaded.is_meta or _is_finite(loaded):
+    if loaded.is_meta or is_finite(loaded):
         return loaded
-    reason = "that are no finite numbers: the file is damaged, or the training diverged"
-    if _is_finite(stored):
+    reason = NOT_FINITE
+    if is_finite(stored):
         reason = f"too large for {str(loaded.dtype).removeprefix('torch.')}: load it in a wider dtype"
     raise CheckpointError(f"{placed(checkpoint.path)}: {name} holds values {reason}")
-
-
-def _is_finite(tensor: Tensor) -> bool:
-    return bool(torch.stack(tensor.aminmax()).isfinite().all())
 
 
 def _device(device: torch.device | str) -> torch.device:

@@ -3,7 +3,7 @@
 Run in the core's environment; an engine gets and gives ids.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import torch
@@ -55,7 +55,6 @@ def drafter() -> Drafter:
     return load_drafter(tiny_pair().drafter, dtype=torch.float32)
 
 
-@torch.inference_mode()
 def drafts_at(text: Sequence[int], anchors: Sequence[int], *, of: Drafter | None = None) -> list[list[int]]:
     """The core's greedy block of drafts at each anchor of a text.
 
@@ -63,13 +62,24 @@ def drafts_at(text: Sequence[int], anchors: Sequence[int], *, of: Drafter | None
     anchors  positions in it, ascending, none 0: the anchor itself is text[position]
     of       None: the embedded pair's drafter
     """
+    at = drafting(text, of=of)
+    return [at(anchor) for anchor in anchors]
+
+
+@torch.inference_mode()
+def drafting(text: Sequence[int], *, of: Drafter | None = None) -> Callable[[int], list[int]]:
+    """`drafts_at`, one anchor after the other."""
     of = of or drafter()
     _, taps = target().forward(torch.tensor([list(text)]), target().new_cache(), rows=1, taps=of.config.target_layer_ids)
     assert taps is not None
-    context, found = of.new_context(), []
+    context, before = of.new_context(), 0
     context.join()
-    for before, anchor in zip([0, *anchors], anchors, strict=False):
+
+    @torch.inference_mode()
+    def at(anchor: int) -> list[int]:
+        nonlocal before
         context.append(taps[:, before:anchor], [anchor - before])
+        before = anchor
         proposal = of.propose(
             context,
             torch.tensor([text[anchor]]),
@@ -79,5 +89,6 @@ def drafts_at(text: Sequence[int], anchors: Sequence[int], *, of: Drafter | None
             temperature=torch.zeros(1),
             streams=None,
         )
-        found.append(proposal.tokens[0].tolist())
-    return found
+        return list(proposal.tokens[0].tolist())
+
+    return at

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from dflash2_core import Drafter, errors, load_drafter, save_drafter
-from dflash2_core.checkpoint import reading, tensor_shapes, write_checkpoint
+from dflash2_core.checkpoint import open_checkpoint, reading, tensor_shapes, write_checkpoint
 from dflash2_core.drafter import loading
 from tests.core.drafter.conftest import Borrowed
 from tests.core.toys import random_drafter, randomise
@@ -209,6 +209,8 @@ def test_a_weight_that_is_no_finite_number_is_refused_by_name(name: str, value: 
     for dtype in (None, torch.float32):
         with pytest.raises(errors.CheckpointError, match=f"{name} holds values that are no finite numbers"):
             load_drafter(tmp_path, dtype=dtype)
+    with pytest.raises(errors.CheckpointError, match=f"{name} holds values that are no finite numbers"):
+        open_checkpoint(tmp_path).require_finite()
 
 
 def test_a_weight_that_the_dtype_asked_for_cannot_hold_is_refused_by_name(tmp_path: Path) -> None:
@@ -221,6 +223,6 @@ def test_a_weight_that_the_dtype_asked_for_cannot_hold_is_refused_by_name(tmp_pa
 
 
 def test_weights_that_nobody_looks_at_are_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "_is_finite", lambda tensor: True)
+    monkeypatch.setattr(loading, "is_finite", lambda tensor: True)
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
         test_a_weight_that_is_no_finite_number_is_refused_by_name(*SPOILT[0], tmp_path)
