@@ -17,6 +17,7 @@ OFF = {
     "enable_mixed_chunk": "--enable-mixed-chunk would decode without drafts beside a prompt",
     "speculative_draft_window_size": "--speculative-draft-window-size would replace the drafter's own windows",
     "enable_dp_attention": "--enable-dp-attention spreads a batch over processes",
+    "enable_deterministic_inference": "--enable-deterministic-inference is for attention backends that a CPU does not have",
 }
 
 

@@ -22,6 +22,7 @@ OURS = {
     "--host": "host (--host)",
     "--port": "port (--port)",
 }
+SEEDS = "--enable-deterministic-inference"
 NOT_LOSSLESS = ("--speculative-accept-threshold-single", "--speculative-accept-threshold-acc")
 
 
@@ -33,6 +34,11 @@ def server_command(
     Raises CompatibilityError for more drafts than a block has, EngineError for an option that is not the caller's to give.
     """
     _refuse_foreign(options.extra)
+    if on_cpu and SEEDS in options.extra:
+        raise EngineError(
+            f"{SEEDS} is not handed on to SGLang: it is for attention backends that a CPU does not have, so that a request's "
+            "seed has no effect there, with a drafter or without"
+        )
     if options.drafter_dtype is not None:
         raise EngineError(
             f"SGLang runs a drafter in the target's own dtype: {options.drafter_dtype} is not for it to say; hand on --dtype"

@@ -13,6 +13,8 @@ from dflash2_sglang.server import SglangServer
 NOTES = (
     "on a CPU the text is that of plain SGLang, greedily token by token and sampled in distribution; requests with a "
     "custom_logit_processor or return_sampling_mask are refused, others are not",
+    "on a CPU a request's seed has no effect, as in SGLang without a drafter, which honours seeds under "
+    "--enable-deterministic-inference alone and has that for no attention backend of a CPU",
     "on a CPU that other programs use too, set OMP_NUM_THREADS: SGLang crawls otherwise",
 )
 

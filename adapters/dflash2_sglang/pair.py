@@ -7,6 +7,7 @@ from typing import Any
 
 from dflash2_core.checkpoint import Checkpoint, open_checkpoint
 from dflash2_core.compatibility import TargetFacts, misfits
+from dflash2_core.config import DrafterConfig
 from dflash2_core.config.reading import placed
 from dflash2_core.errors import CheckpointError, CompatibilityError
 
@@ -25,7 +26,7 @@ def local_folder(path: str | Path) -> Path:
 
 def check_pair(target: str | Path, drafter: str | Path) -> Checkpoint:
     """The drafter's checkpoint, all of it read and found to fit; ConfigError, CheckpointError or CompatibilityError if not."""
-    checkpoint = open_checkpoint(local_folder(drafter))
+    checkpoint = open_checkpoint(local_folder(drafter)).require_finite()
     found = [*misfits(checkpoint.config, _facts(local_folder(target))), *_limits_of_sglang(checkpoint)]
     if found:
         raise CompatibilityError(f"the drafter {placed(checkpoint.path)} does not work on this target: " + "; ".join(found))
@@ -43,6 +44,22 @@ def num_draft_tokens(asked: int | None, checkpoint: Checkpoint) -> int:
             f"so that 8 means 7 drafts; this drafter's blocks have {block} rows ({block - 1} drafts): give 2 to {block}"
         )
     return asked
+
+
+def reach(config: DrafterConfig, context: int) -> Iterator[str]:
+    """How far the drafter sees and goes in a context of so many positions, as sentences; none where both is all of it."""
+    windows = [window for window in config.layer_windows if window is not None and window < context]
+    if windows:
+        seen, layers = " or ".join(map(str, sorted(set(windows)))), len(config.layer_windows)
+        yield (
+            f"{len(windows)} of the drafter's {layers} layers see a window of the last {seen} positions of a context of "
+            f"{context}, as its config says"
+        )
+    if config.max_position_embeddings < context:
+        yield (
+            f"the drafter's positions end at {config.max_position_embeddings}, the context at {context}: texts go on from "
+            "there without drafts"
+        )
 
 
 def _facts(folder: Path) -> TargetFacts:

@@ -19,7 +19,7 @@ from dflash2_core.errors import CompatibilityError
 from dflash2_sglang.history import Histories
 from dflash2_sglang.law import Filters, accumulated, penalise, probabilities
 from dflash2_sglang.model import adopt
-from dflash2_sglang.pair import local_folder
+from dflash2_sglang.pair import local_folder, reach
 from dflash2_sglang.proposal import Rows, propose
 from dflash2_sglang.requests import rules_of
 
@@ -44,7 +44,8 @@ class Dflash2Worker(DFlashWorkerV2):  # type: ignore[misc]
         super().__init__(server_args, gpu_id, nccl_port, target_worker)
         checkpoint = open_checkpoint(local_folder(server_args.speculative_draft_model_path))
         self.config = checkpoint.config
-        adopt(self.draft_model, checkpoint, positions=target_worker.model_runner.model_config.context_len + self.block_size)
+        context = target_worker.model_runner.model_config.context_len
+        adopt(self.draft_model, checkpoint, positions=context + self.block_size)
         if self._noise_embed_scale not in (1.0, self.config.input_embedding_scale):
             raise CompatibilityError(
                 f"SGLang scales the embedding by {self._noise_embed_scale} for this target, the drafter was trained with "
@@ -61,6 +62,8 @@ class Dflash2Worker(DFlashWorkerV2):  # type: ignore[misc]
             self.block_size,
             self.block_size - 1,
         )
+        for sentence in reach(self.config, context):
+            logger.info("dflash2: %s", sentence)
 
     def forward_batch_generation(
         self, batch: Any, on_publish: Any = None, grammar_barrier: Any = None, pp_proxy_tensors: Any = None
