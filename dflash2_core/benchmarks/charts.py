@@ -10,7 +10,7 @@ from dflash2_core.benchmarks.drawing import Box, Drawing, Line, Shape, Words
 WIDTH, HEIGHT = 720, 280
 LEFT, RIGHT, TOP, BOTTOM = 56, 16, 56, 48
 COLOURS = ("#3b6ea5", "#c8752d", "#3f8f5b", "#8a5a9e")
-INK, FAINT = "#1a1a1a", "#d5d5d5"
+INK, FAINT, PAPER = "#1a1a1a", "#d5d5d5", "#ffffff"
 
 
 def charts(report: BenchReport) -> list[Drawing]:
@@ -88,7 +88,7 @@ def _frame(title: str, top: float) -> Iterator[Shape]:
 def _bars(
     groups: Sequence[Sequence[float]], under: Sequence[Sequence[str]], names: Sequence[str], top: float, form: str
 ) -> Iterator[Shape]:
-    """Groups of bars with their value above, a word under each, and each group's name below."""
+    """Groups of bars with their value at the foot, a word under each, and each group's name below."""
     room = (WIDTH - LEFT - RIGHT) / len(groups)
     for i, (group, words, name, colour) in enumerate(zip(groups, under, names, cycle(COLOURS), strict=False)):
         step = min(0.8 * room / len(group), 64)
@@ -97,5 +97,5 @@ def _bars(
         for j, (value, word) in enumerate(zip(group, words, strict=True)):
             y, middle = _y(value, top), left + (j + 0.5) * step
             yield Box(left + (j + 0.1) * step, y, 0.8 * step, HEIGHT - BOTTOM - y, colour)
-            yield Words(middle, y - 5, form.format(value), 12, "middle")
+            yield Words(middle, HEIGHT - BOTTOM - 8, form.format(value), 13, "middle", PAPER)  # no line of the scale is there
             yield Words(middle, HEIGHT - BOTTOM + 15, word, 11, "middle")

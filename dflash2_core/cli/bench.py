@@ -148,7 +148,7 @@ def _show(console: Console, report: "BenchReport") -> None:
     table = Table(
         caption_justify="left", caption=f"{report.machine}; {report.num_prompts} prompts, medians of {report.rounds} rounds"
     )
-    for title in ("engine", "at once", "speed-up", "tokens/s", "plain", "acceptance", "identical"):
+    for title in ("engine", "at once", "speed-up", "tokens/s", "plain", "acceptance", "same"):
         table.add_column(title, justify="left" if title == "engine" else "right", no_wrap=True)
     for measured in report.measured:
         for batch in measured.batches:
