@@ -73,7 +73,8 @@ def _show(console: Console, found: Diagnosis) -> None:
         console.print(_engines(found.engines))
         for side in found.engines:
             for state, places in _hooks(side):
-                console.print(f"{side.name}, {len(places)} hooks {escape(state)}: [dim]{escape(_in_short(places))}[/dim]")
+                counted = f"{len(places)} of {len(side.report.hooks)} hooks"
+                console.print(f"{side.name}, {counted}: {escape(state)}: [dim]{escape(_in_short(places))}[/dim]")
         console.print()
     if found.target is not None or found.drafter is not None:
         console.print(_pair(found))

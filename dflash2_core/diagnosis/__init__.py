@@ -9,7 +9,8 @@ One subject a file, each a pure function from facts to findings:
 engines.py        is it there, does it run, was it tested, does it take the pair
 variables.py      the environment           switches.py     arguments that make it lossy    (arguments.py reads them)
 blocks.py         the block in each engine's words, and what their defaults cut
-greedy_drafts.py  argmax above temperature 0                scales.py       scale keys that an engine drops
+greedy_drafts.py  argmax above temperature 0                dropped_keys.py keys that an engine does not read
+verification.py   what an engine's own verification passes over
 checkpoints.py    files, weights, manifest  fit.py          widths, vocabulary, taps, mask
 tokenizers.py     by content                chat.py         chat templates
 contexts.py       context lengths, windows  dtypes.py       types of weights

@@ -8,6 +8,8 @@ from dflash2_core.diagnosis.finding import Finding, Level
 from dflash2_core.diagnosis.variables import variable_findings
 
 BUILD = "build the one that is tested: bash ci/{name}.sh in a checkout of dflash2"
+SAID_ELSEWHERE = ("OMP_NUM_THREADS", "at every temperature")
+"""Words of adapters' notes that `variables.py` and `greedy_drafts.py` say where they hold."""
 FOLDERS = ("vllm", "sglang")
 """Engines that this project runs on Hugging Face folders; llama.cpp wants a GGUF of the target."""
 
@@ -19,8 +21,12 @@ def engine_findings(engine: EngineSide) -> Iterator[Finding]:
         reason, _, mend = (report.problems or ("it was not found",))[0].partition(": ")
         yield Finding("error" if engine.asked else "note", name, reason, mend or _build(name))
         return
+    mend = _build(name) if report.program is not None else f"set {engine.stated} to where it is, or unset it"
     for problem in _unsaid(engine, report.problems):
-        yield Finding("error", name, problem, _build(name))
+        yield Finding("error", name, problem, mend)
+    for note in report.notes:
+        if not any(words in note for words in SAID_ELSEWHERE):
+            yield Finding("note", name, note, "nothing to mend; mind it in what you ask of it")
     if not report.problems and not report.tested:
         yield Finding(
             "warning",

@@ -10,6 +10,7 @@ from dflash2_core.diagnosis.blocks import Words, block_findings, block_in_words
 from dflash2_core.diagnosis.chat import chat_findings
 from dflash2_core.diagnosis.checkpoints import drafter_findings, target_findings
 from dflash2_core.diagnosis.contexts import context_findings
+from dflash2_core.diagnosis.dropped_keys import dropped_key_findings
 from dflash2_core.diagnosis.dtypes import dtype_findings
 from dflash2_core.diagnosis.engines import engine_findings, pair_findings, wrong_form
 from dflash2_core.diagnosis.facts import GGUF, DrafterSide, EngineSide, TargetSide
@@ -19,10 +20,10 @@ from dflash2_core.diagnosis.greedy_drafts import greedy_findings
 from dflash2_core.diagnosis.licences import licence_findings
 from dflash2_core.diagnosis.memory import ROWS, Memory, memory_of
 from dflash2_core.diagnosis.reading import read_drafter, read_target
-from dflash2_core.diagnosis.scales import scale_findings
 from dflash2_core.diagnosis.switches import switch_findings
 from dflash2_core.diagnosis.tokenizers import tokenizer_findings
 from dflash2_core.diagnosis.variables import variable_findings
+from dflash2_core.diagnosis.verification import verification_findings
 from dflash2_core.engines import Engine, EngineOptions
 from dflash2_core.errors import Dflash2Error, EngineError
 
@@ -121,10 +122,11 @@ def _of_engine(side: EngineSide, drafter: DrafterSide | None, target: TargetSide
         return
     yield from variable_findings(side)
     yield from switch_findings(side)
+    yield from verification_findings(side)
     if drafter is None:
         return
     yield from greedy_findings(side)
-    yield from scale_findings(side, drafter)
+    yield from dropped_key_findings(side, drafter)
     if drafter.config is not None:
         yield from block_findings(side, drafter.config)
     if target is not None:

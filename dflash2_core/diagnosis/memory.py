@@ -1,6 +1,6 @@
 """What a drafter adds to the memory of its target.
 
-    weights   parameters * bytes; embedding and head are the target's
+    weights   parameters * bytes of the target's type, in llama.cpp as they are stored; embedding and head are the target's
     K/V       2 * layers * rows * kv_heads * (positions + block + 1) * head_dim * bytes
 
 positions are those of the context, or window - 1 where every layer slides: a layer that sees everything keeps everything. The
@@ -68,7 +68,8 @@ def memory_of(
     context = context or longest
     stored = next((dtype for dtype in drafter.dtypes if dtype in BYTES), "f32")
     runs_in = target.dtype if target is not None and target.dtype in BYTES else stored
-    dtype = "f16" if drafter.layout == GGUF else short(runs_in)  # llama.cpp's own type of keys and values
+    as_stored = drafter.layout == GGUF or (target is not None and target.layout == GGUF)
+    dtype = "f16" if as_stored else short(runs_in)  # llama.cpp's own type of keys and values
     itemsize = BYTES[dtype]
     positions = kept_positions(config, context)
     return Memory(
@@ -76,7 +77,7 @@ def memory_of(
         context=context,
         positions=positions,
         dtype=dtype,
-        weights=drafter.num_bytes if drafter.layout == GGUF else drafter.num_parameters * itemsize,
+        weights=drafter.num_bytes if as_stored else drafter.num_parameters * itemsize,
         keys_and_values=keys_and_values(config, rows=rows, positions=positions, itemsize=itemsize),
         whole_context=keys_and_values(config, rows=rows, positions=context, itemsize=itemsize),
     )

@@ -71,8 +71,8 @@ def test_every_hook_is_shown_with_its_state(engines: dict[str, EngineReport]) ->
     engines["vllm"] = report("vllm", hooks=HOOKS, route="none", problems=("vLLM's vllm.utils:expand takes (a) and not (b)",))
     done = dflash2("doctor", "--engine", "vllm")
     assert done.returncode == 1
-    assert "vllm, 2 hooks as expected: VllmConfig.gate, .other" in done.stdout
-    assert "vllm, 1 hooks takes (a) and not (b): expand" in done.stdout
+    assert "vllm, 2 of 3 hooks: as expected: VllmConfig.gate, .other" in done.stdout
+    assert "vllm, 1 of 3 hooks: takes (a) and not (b): expand" in done.stdout
     assert "nobody" in done.stdout
     told = json.loads(dflash2("doctor", "--engine", "vllm", "--json").stdout)
     assert told["engines"][0]["hooks"] == HOOKS

@@ -1,12 +1,15 @@
 """What is said of an engine itself, and of what its adapter says of the pair."""
 
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from dflash2_core.diagnosis.engines import engine_findings, pair_findings
 from dflash2_core.diagnosis.facts import EngineSide
+from dflash2_core.diagnosis.verification import verification_findings
+from dflash2_core.engines import engine_names
 from tests.core.diagnosis.parts import QUIET, drafter, engine, report, target, told
 
 NOWHERE = report("vllm", program=None, version=None, tested=False, route="none", problems=("not found: set its variable",))
@@ -28,7 +31,29 @@ def test_an_engine_that_was_asked_for_and_is_not_installed_is_an_error() -> None
 def test_an_engine_that_is_not_where_a_variable_says_is_broken_and_not_merely_absent() -> None:
     side = EngineSide(report=NOWHERE, stated="DFLASH2_VLLM_PYTHON")
     assert not side.absent
-    assert "not found" in told(engine_findings(side))["error"]
+    found = told(engine_findings(side))["error"]
+    assert "not found" in found
+    assert "set DFLASH2_VLLM_PYTHON to where it is, or unset it" in found
+
+
+def test_an_adapters_notes_are_told_but_for_what_another_subject_says_where_it_holds() -> None:
+    notes = ("it refuses min_p", "set OMP_NUM_THREADS", "it drafts the most probable path at every temperature")
+    found = told(engine_findings(engine("vllm", notes=notes)))
+    assert "it refuses min_p" in found["note"]
+    assert found["note"].count("\n") == 1
+
+
+def test_the_words_that_notes_are_known_by_are_those_of_the_adapters() -> None:
+    from dflash2_core.diagnosis.engines import SAID_ELSEWHERE
+
+    notes = "".join(note for name in engine_names() for note in import_module(f"dflash2_{name.replace('-', '_')}.engine").NOTES)
+    assert [words for words in SAID_ELSEWHERE if words not in notes] == []
+
+
+def test_sglangs_own_verification_passes_over_what_the_plugin_honours() -> None:
+    assert "passes over min_p" in told(verification_findings(engine("sglang", route="native")))["warning"]
+    for name in ("sglang", "vllm", "llama-cpp"):
+        assert told(verification_findings(engine(name))) == {}
 
 
 def test_every_problem_of_a_broken_engine_is_an_error() -> None:

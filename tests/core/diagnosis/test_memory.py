@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dflash2_core.diagnosis.dtypes import BYTES
 from dflash2_core.diagnosis.memory import kept_positions, keys_and_values, memory_of
 from dflash2_core.drafter import DrafterContext
 from tests.core.diagnosis.parts import drafter, target
@@ -79,5 +78,7 @@ def test_it_is_counted_in_what_the_target_is_in_and_a_gguf_as_it_is_stored() -> 
     stored = memory_of(replace(drafter(), layout="gguf", num_bytes=123), replace(target(), dtype="q4_0"))
     assert stored is not None
     assert (stored.weights, stored.dtype) == (123, "f16")
+    exported = memory_of(drafter(), replace(target(), layout="gguf", dtype="f32"))  # llama.cpp's, once it is exported
+    assert exported is not None
+    assert (exported.weights, exported.dtype) == (2_406_848 * 2, "f16")
     assert memory_of(replace(drafter(), config=None), target()) is None
-    assert BYTES["bf16"] == 2

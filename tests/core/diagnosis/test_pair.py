@@ -9,11 +9,11 @@ from dflash2_core.compatibility import TargetFacts
 from dflash2_core.diagnosis.chat import chat_findings
 from dflash2_core.diagnosis.checkpoints import drafter_findings, target_findings
 from dflash2_core.diagnosis.contexts import context_findings
+from dflash2_core.diagnosis.dropped_keys import dropped_key_findings
 from dflash2_core.diagnosis.dtypes import dtype_findings
 from dflash2_core.diagnosis.facts import Tokenizer
 from dflash2_core.diagnosis.fit import fit_findings
 from dflash2_core.diagnosis.licences import licence_findings
-from dflash2_core.diagnosis.scales import scale_findings
 from dflash2_core.diagnosis.tokenizers import tokenizer_findings
 from tests.core.diagnosis.parts import drafter, drafter_with, engine, target, told
 
@@ -27,7 +27,7 @@ def test_the_embedded_pair_fits_in_every_respect() -> None:
     assert told(drafter_findings(drafter())) == {}
     assert told(target_findings(target())) == {}
     for name in ("vllm", "sglang", "llama-cpp"):
-        assert told(scale_findings(engine(name, route="native"), drafter())) == {}
+        assert told(dropped_key_findings(engine(name, route="native"), drafter())) == {}
 
 
 @pytest.mark.parametrize(
@@ -183,24 +183,33 @@ def test_a_licence_that_is_not_stated_and_two_that_contradict_each_other_are_tol
 def test_a_scale_that_an_engine_drops_is_an_error_and_none_where_the_plugin_tells_it() -> None:
     beside = replace(drafter(), document={"output_multiplier": 0.5, "dflash_config": {}})
     for name in ("vllm", "sglang"):
-        assert "stands beside dflash_config" in told(scale_findings(engine(name, route="native"), beside))["error"]
-        assert told(scale_findings(engine(name), beside)) == {}
+        assert "stands beside dflash_config" in told(dropped_key_findings(engine(name, route="native"), beside))["error"]
+        assert told(dropped_key_findings(engine(name), beside)) == {}
     inside = replace(drafter(), document={"dflash_config": {"output_multiplier": 0.5, "final_logit_softcapping": 20.0}})
     for name in ("vllm", "sglang", "llama-cpp"):
-        assert told(scale_findings(engine(name, route="native"), inside)) == {}
+        assert told(dropped_key_findings(engine(name, route="native"), inside)) == {}
 
 
 def test_a_scale_that_sglang_reads_nowhere_and_one_that_vllm_loses_from_speculators_layout() -> None:
     embedding = replace(drafter(), document={"dflash_config": {"input_embedding_scale": 2.0}})
     assert (
         "input_embedding_scale is not read by SGLang"
-        in told(scale_findings(engine("sglang", route="native"), embedding))["error"]
+        in told(dropped_key_findings(engine("sglang", route="native"), embedding))["error"]
     )
-    assert told(scale_findings(engine("vllm", route="native"), embedding)) == {}
+    assert told(dropped_key_findings(engine("vllm", route="native"), embedding)) == {}
     speculators = replace(drafter(), layout="speculators", document={"final_logit_softcapping": 20.0})
-    assert "vLLM loses it" in told(scale_findings(engine("vllm", route="native"), speculators))["error"]
+    assert "vLLM loses it" in told(dropped_key_findings(engine("vllm", route="native"), speculators))["error"]
 
 
 def test_a_scale_that_changes_nothing_may_stand_anywhere() -> None:
     neutral = replace(drafter(), document={"output_multiplier": 1.0, "final_logit_softcapping": 0})
-    assert told(scale_findings(engine("vllm", route="native"), neutral)) == {}
+    assert told(dropped_key_findings(engine("vllm", route="native"), neutral)) == {}
+
+
+def test_windows_that_a_key_lifts_and_an_engine_slides_all_the_same_are_an_error() -> None:
+    lifted = replace(drafter(), document={"use_sliding_window": False, "layer_types": ["sliding_attention", "full_attention"]})
+    for name in ("vllm", "sglang"):
+        assert "slides them all the same" in told(dropped_key_findings(engine(name, route="native"), lifted))["error"]
+        assert told(dropped_key_findings(engine(name), lifted)) == {}
+    called = replace(drafter(), document={"use_sliding_window": False, "layer_types": ["full_attention"]})
+    assert told(dropped_key_findings(engine("vllm", route="native"), called)) == {}
