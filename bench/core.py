@@ -8,7 +8,6 @@ import argparse
 import copy
 import json
 import os
-import platform
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from bench.pair import Pair, load, prompt_of, seconds_of
 from dflash2_core import Drafter, SamplingParams, TransformersEngine
+from dflash2_core.benchmarks.machine import processor
 from dflash2_core.drafter import DrafterContext
 
 NEW_TOKENS = 96
@@ -217,15 +217,6 @@ def _as_text(report: dict[str, Any]) -> str:
     return lists.sub(lambda found: f"[{', '.join(f'{float(each):.6g}' for each in found[1].split(','))}]", text) + "\n"
 
 
-def _processor() -> str:
-    """As Linux names it, or as Python can."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("bench/core.json"))
@@ -234,7 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     torch.set_grad_enabled(False)
     runs = [measure(threads, options.rounds) for threads in options.threads]
-    machine = f"{_processor()}, {os.cpu_count()} cores, torch {torch.__version__}, float32"
+    machine = f"{processor()}, {os.cpu_count()} cores, torch {torch.__version__}, float32"
     report = {"machine": machine, "summary": runs[0]["summary"], "compiled": runs[0]["compiled"], "runs": runs}
     options.output.write_text(_as_text(report))
     for run in runs:
