@@ -4,12 +4,12 @@ A test that stands in both lists holds its fault beside the right answer. Cases 
 reason; their tests are the engines' own.
 """
 
-import ast
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tests.listing import missing
 
 HERE = Path(__file__).parent
 
@@ -568,20 +568,13 @@ ELSEWHERE = {
 }
 
 
-@cache
-def named_in(path: str) -> frozenset[str]:
-    tree = ast.parse((HERE / path).read_text(encoding="utf-8"))
-    return frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"))
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_every_test_of_a_case_exists(name: str) -> None:
     case = CASES[name]
     assert case.tests
     assert case.mutants
-    for listed in (*case.tests, *case.mutants):
-        path, _, function = listed.partition("::")
-        assert function in named_in(path), f"{listed} is not there: where did the tests of {name} go?"
+    gone = missing(HERE, (*case.tests, *case.mutants))
+    assert not gone, f"{gone} is not there: where did the tests of {name} go?"
 
 
 def test_a_test_that_went_away_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
