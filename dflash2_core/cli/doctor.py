@@ -4,18 +4,18 @@ import json
 import os
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dflash2_core import __version__
 from dflash2_core.cli.handing_on import handed_on
 from dflash2_core.config import DrafterConfig
 from dflash2_core.config.reading import named, placed
 from dflash2_core.diagnosis import LEVELS, Asked, Diagnosis, Finding, diagnose
+from dflash2_core.diagnosis.document import as_document
 from dflash2_core.diagnosis.facts import DrafterSide, EngineSide, TargetSide
 from dflash2_core.diagnosis.memory import Memory
 from dflash2_core.engines import engine_names, find_engine
@@ -38,8 +38,9 @@ def doctor(
 ) -> None:
     """Find what would keep a pair from drafting, cut its drafts or change its text; exit code 1 where there is an error.
 
-    Each engine is asked in its own interpreter, which takes it some ten seconds. What stands behind -- is what the one engine
-    named with --engine is started with: alone, or beside what dflash2 serve says.
+    Each engine is asked in its own interpreter, which takes it some ten seconds.
+
+    What stands behind -- is what the engine named with --engine is, or will be, started with.
     """
     names = engine or engine_names()
     if not names and target is None and drafter is None:
@@ -56,7 +57,7 @@ def doctor(
     with Console(stderr=True, quiet=as_json).status("looking") as status:
         found = diagnose(asked, engines, os.environ, doing=status.update)
     if as_json:
-        print(json.dumps(_as_document(found)))
+        print(json.dumps(as_document(found)))
     else:
         _show(_console(), found)
     if not found.sound:
@@ -74,7 +75,7 @@ def _show(console: Console, found: Diagnosis) -> None:
         for side in found.engines:
             for state, places in _hooks(side):
                 counted = f"{len(places)} of {len(side.report.hooks)} hooks"
-                console.print(f"{side.name}, {counted}: {escape(state)}: [dim]{escape(_in_short(places))}[/dim]")
+                console.print(f"{side.name}, {counted}, {escape(state)}: [dim]{escape(_in_short(places))}[/dim]")
         console.print()
     if found.target is not None or found.drafter is not None:
         console.print(_pair(found))
@@ -240,26 +241,3 @@ def _size(num_bytes: float) -> str:
             return f"{num_bytes:.4g} {unit}"
         num_bytes /= 1024
     return f"{num_bytes:.4g} GiB"
-
-
-def _as_document(found: Diagnosis) -> dict[str, Any]:
-    target, drafter = found.target, found.drafter
-    return {
-        "dflash2": __version__,
-        "engines": [
-            side.report.to_dict() | {"command": side.command, "hooks": dict(side.report.hooks)} for side in found.engines
-        ],
-        "target": None if target is None else {"path": str(target.path), "layout": target.layout, "facts": _target(target)},
-        "drafter": None
-        if drafter is None
-        else {
-            "path": str(drafter.path),
-            "layout": drafter.layout,
-            "facts": dict(_facts(found)),
-            "licences": dict(drafter.licences),
-        },
-        "block": {words.engine: {"said": words.count, "left_out": words.left_out} for words in found.blocks},
-        "memory": None if found.memory is None else found.memory.to_dict(),
-        "findings": [finding.to_dict() for finding in found.findings],
-        "sound": found.sound,
-    }

@@ -3,7 +3,7 @@
 finding.py        Finding: a level, a subject, a reason, a mend
 facts.py          what is known of a target, a drafter, an engine
 reading.py        folders as facts          gguf_files.py   GGUFs as facts
-examining.py      diagnose: the look itself
+examining.py      diagnose: the look itself  document.py      the same for --json
 
 One subject a file, each a pure function from facts to findings:
 engines.py        is it there, does it run, was it tested, does it take the pair

@@ -71,8 +71,8 @@ def test_every_hook_is_shown_with_its_state(engines: dict[str, EngineReport]) ->
     engines["vllm"] = report("vllm", hooks=HOOKS, route="none", problems=("vLLM's vllm.utils:expand takes (a) and not (b)",))
     done = dflash2("doctor", "--engine", "vllm")
     assert done.returncode == 1
-    assert "vllm, 2 of 3 hooks: as expected: VllmConfig.gate, .other" in done.stdout
-    assert "vllm, 1 of 3 hooks: takes (a) and not (b): expand" in done.stdout
+    assert "vllm, 2 of 3 hooks, as expected: VllmConfig.gate, .other" in done.stdout
+    assert "vllm, 1 of 3 hooks, takes (a) and not (b): expand" in done.stdout
     assert "nobody" in done.stdout
     told = json.loads(dflash2("doctor", "--engine", "vllm", "--json").stdout)
     assert told["engines"][0]["hooks"] == HOOKS
@@ -85,6 +85,10 @@ def test_json_holds_what_the_screen_shows() -> None:
     assert told["sound"] is True
     assert [engine["name"] for engine in told["engines"]] == ["llama-cpp", "sglang", "vllm"]
     assert told["memory"] | {"weights": 4813696, "rows": 4, "context": 512, "positions": 95} == told["memory"]
+    assert told["engines"][2]["command"] == f"serve {tiny_pair().target} {tiny_pair().drafter}"
+    assert (told["target"]["vocab_size"], told["target"]["context_length"]) == (1024, 2048)
+    assert (told["drafter"]["layout"], told["drafter"]["parameters_by_dtype"]) == ("zlab", {"bf16": 2406848})
+    assert told["drafter"]["config"]["target_layer_ids"] == [0, 1, 2]
     assert told["block"]["sglang"]["said"] == "--speculative-num-draft-tokens 8"
     assert {"level", "subject", "reason", "mend"} == set(told["findings"][0])
 
