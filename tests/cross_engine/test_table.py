@@ -5,12 +5,15 @@ The table that comes of it is written to build/cross_engine.md, and README shows
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
+from dflash2_core import load_drafter
 from tests.cross_engine.columns import ALL, TITLES, Column, column, version_of
 from tests.cross_engine.running import ROOT, Running
-from tests.cross_engine.texts import NEW_TOKENS, Text, kept_by_position, texts
+from tests.cross_engine.texts import NEW_TOKENS, Text, kept_by_position, kept_drafts, texts
+from tests.engines.spoiling import set_key, spoilt
 
 WRITTEN = ROOT / "build/cross_engine.md"
 IN_README = re.compile(r"<!-- cross-engine -->\n(.*?)<!-- /cross-engine -->", re.DOTALL)
@@ -54,6 +57,15 @@ def test_an_id_exchanged_in_one_column_is_seen(columns: Columns, asked: list[Tex
     sound = columns["vllm", True]
     spoilt = [[*sound.ids[0][:-1], sound.ids[0][-1] ^ 1], *sound.ids[1:]]
     assert Column(spoilt, sound.counted).identical(asked) == len(asked) - 1
+
+
+def test_drafts_from_other_layers_would_be_seen(asked: list[Text], tmp_path: Path) -> None:
+    folder = spoilt(tmp_path / "drafter", config=set_key("dflash_config", "target_layer_ids", to=[1, 0, 2]))
+    exchanged = load_drafter(folder, dtype="float32")
+    some = asked[:10]
+    kept = [kept_drafts(text.prompt, text.ids, of=exchanged) for text in some]
+    sound = [kept_drafts(text.prompt, text.ids) for text in some]
+    assert kept_by_position([k for each in kept for k in each]) != kept_by_position([k for each in sound for k in each])
 
 
 def test_the_table_is_written_and_readme_shows_it(running: Running, columns: Columns, asked: list[Text]) -> None:

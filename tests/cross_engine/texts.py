@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 
 from dflash2_core import SamplingParams, TransformersEngine
 from dflash2_core.assets import held_out_prompts, tiny_pair
+from dflash2_core.drafter import Drafter
 from tests.engines.pair import drafting
 
 PER_DOMAIN = {"code": 24, "docs": 24, "arithmetic": 6}
@@ -48,13 +49,23 @@ def texts() -> list[Text]:
 
 
 def _ended(prompt: list[int], ids: list[int]) -> Text:
-    whole = [*prompt, *ids]
-    drafts_at, kept, anchor = drafting(whole), list[int](), len(prompt)
+    kept = kept_drafts(prompt, ids)
+    whole = sum(kept) + len(kept) + 1
+    return Text(prompt, ids[:whole], kept)
+
+
+def kept_drafts(prompt: list[int], ids: list[int], *, of: Drafter | None = None) -> list[int]:
+    """Of each cycle, until `NEW_TOKENS` are written: how many drafts are what the text goes on with.
+
+    The first token is the target's own, before there is a draft. of: None for the embedded drafter
+    """
+    text = [*prompt, *ids]
+    drafts_at, kept, anchor = drafting(text, of=of), list[int](), len(prompt)
     while anchor + 1 - len(prompt) < NEW_TOKENS:
-        pairs = zip(drafts_at(anchor), whole[anchor + 1 :], strict=False)
+        pairs = zip(drafts_at(anchor), text[anchor + 1 :], strict=False)
         kept.append(next((i for i, (draft, written) in enumerate(pairs) if draft != written), NUM_DRAFTS))
         anchor += kept[-1] + 1
-    return Text(prompt, whole[len(prompt) : anchor + 1], kept)
+    return kept
 
 
 def kept_by_position(cycles: list[int]) -> list[int]:
