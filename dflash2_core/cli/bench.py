@@ -47,6 +47,8 @@ def bench(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object with every sample, nothing else.")] = False,
 ) -> None:
     """Time engines with and without the drafter, side by side; exit code 1 where nothing was drafted, or texts differ."""
+    import transformers
+
     from dflash2_core.benchmarks.benching import BenchReport, measure
     from dflash2_core.benchmarks.charts import charts
     from dflash2_core.benchmarks.drawing import png as drawn
@@ -55,6 +57,7 @@ def bench(
     from dflash2_core.benchmarks.page import page
     from dflash2_core.conformance.reference import Reference
 
+    transformers.utils.logging.disable_progress_bar()
     if png is not None:
         import PIL  # noqa: F401, better missed now than after the run
     if (target is None) != (drafter is None):
@@ -157,8 +160,8 @@ def _show(console: Console, report: "BenchReport") -> None:
                 measured.engine,
                 str(batch.size),
                 f"{batch.speed_up:.2f}",
-                f"{speeds['drafted']:.0f}",
-                f"{speeds['plain']:.0f}",
+                f"{speeds['drafted']:.1f}",
+                f"{speeds['plain']:.1f}",
                 f"{batch.acceptance.mean_acceptance_length:.2f}",
                 f"{batch.num_identical} of {batch.num_texts}",
             )
