@@ -27,7 +27,6 @@ from dflash2_core.diagnosis.verification import verification_findings
 from dflash2_core.engines import Engine, EngineOptions
 from dflash2_core.errors import Dflash2Error, EngineError
 
-PREFIX = "DFLASH2_"
 PROGRAMS = ("_PYTHON", "_SERVER")
 PORT = 8080
 """Of the commands that are asked for; nothing is started."""
@@ -129,16 +128,20 @@ def _of_engine(side: EngineSide, drafter: DrafterSide | None, target: TargetSide
     yield from dropped_key_findings(side, drafter)
     if drafter.config is not None:
         yield from block_findings(side, drafter.config)
-    if target is not None:
+    if target is not None and target.sizes is not None:
         yield from pair_findings(side, target, drafter)
 
 
+def variables_of(name: str) -> list[str]:
+    """With which of them a user says where the engine `name` is."""
+    return [f"DFLASH2_{name.upper().replace('-', '_')}{ending}" for ending in PROGRAMS]
+
+
 def _seen(engine: Engine, asked: Asked, environment: Mapping[str, str]) -> EngineSide:
-    own = {f"{PREFIX}{engine.name.upper().replace('-', '_')}{ending}" for ending in PROGRAMS}
     return EngineSide(
         report=engine.probe(),
         asked=engine.name in asked.engines,
-        stated=next((name for name in sorted(own) if environment.get(name)), None),
+        stated=next((name for name in variables_of(engine.name) if environment.get(name)), None),
         arguments=asked.arguments,
         variables=environment,
     )

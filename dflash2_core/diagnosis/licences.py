@@ -22,6 +22,8 @@ def licence_findings(drafter: DrafterSide) -> Iterator[Finding]:
     """Of what the model card, the manifest or the GGUF states."""
     stated = drafter.licences
     if not stated:
+        if drafter.config is None:  # it may not even be a drafter
+            return
         yield Finding(
             "note",
             SUBJECT,

@@ -7,8 +7,12 @@ import pytest
 
 from dflash2_core.assets import tiny_pair
 from dflash2_core.diagnosis import Asked, Diagnosis, diagnose
+from dflash2_core.diagnosis.examining import variables_of
 from dflash2_core.engines import Engine
 from dflash2_core.errors import CompatibilityError, EngineError
+from dflash2_llama_cpp import program
+from dflash2_sglang import interpreter as of_sglang
+from dflash2_vllm import interpreter as of_vllm
 from tests.core.diagnosis.parts import QUIET, FakeEngine, report, told
 
 PAIR = Asked(target=tiny_pair().target, drafter=tiny_pair().drafter)
@@ -114,3 +118,16 @@ def test_the_worst_comes_first() -> None:
     levels = [finding.level for finding in found.findings]
     assert levels == sorted(levels, key=["error", "warning", "note"].index)
     assert len(set(levels)) == 3
+
+
+def test_of_what_is_no_drafter_and_no_target_that_alone_is_said(tmp_path: Path) -> None:
+    found = seen(Asked(target=tmp_path, drafter=tmp_path), *sound_engines())
+    assert {finding.subject for finding in found.findings if finding.level == "error"} == {"target", "drafter"}
+    assert not [finding for finding in found.findings if finding.subject == "licence"]
+    assert not [finding for finding in found.findings if "is a folder" in finding.reason]
+
+
+def test_the_variables_that_say_where_an_engine_is_are_those_of_its_adapter() -> None:
+    assert of_vllm.VARIABLE in variables_of("vllm")
+    assert of_sglang.VARIABLE in variables_of("sglang")
+    assert program.VARIABLE in variables_of("llama-cpp")
