@@ -1,10 +1,13 @@
 """Does this drafter fit that target? Asked by every engine at load, before the first token."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
 
 from dflash2_core.config import DrafterConfig
-from dflash2_core.errors import CompatibilityError
+from dflash2_core.config.reading import placed
+from dflash2_core.errors import CheckpointError, CompatibilityError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +26,29 @@ class TargetFacts:
     num_layers: int
     special_ids: dict[str, int] | None = None
     table_size: int | None = None
+
+    @classmethod
+    def of_config(cls, document: Mapping[str, Any], *, folder: Path) -> Self:
+        """Of the config.json of a target's folder, or of the text model in it; CheckpointError names missing sizes."""
+        text = document.get("text_config", document)
+        text = text if isinstance(text, Mapping) else {}
+        sizes = {name: text.get(name) for name in ("hidden_size", "vocab_size", "num_hidden_layers")}
+        missing = [name for name, size in sizes.items() if not isinstance(size, int)]
+        if missing:
+            raise CheckpointError(f"{placed(folder)}: its config.json names no {', '.join(missing)}")
+        return cls(
+            hidden_size=text["hidden_size"],
+            vocab_size=text["vocab_size"],
+            num_layers=text["num_hidden_layers"],
+            special_ids=special_ids(text.get("eos_token_id"), text.get("pad_token_id")),
+        )
+
+
+def special_ids(ends: object, padding: object) -> dict[str, int]:
+    """What a mask token must not be, for `TargetFacts`. ends: an id, several, or none; padding: an id, or none."""
+    many = ends if isinstance(ends, list | tuple | set | frozenset) else [ends]
+    found = {f"end-of-sequence ({token})": token for token in many} | {"padding": padding}
+    return {name: token for name, token in found.items() if isinstance(token, int)}
 
 
 def require_fit(config: DrafterConfig, target: TargetFacts, *, own: Collection[str] = ()) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from dflash2_core.acceptance import AcceptanceStats
-from dflash2_core.compatibility import TargetFacts, require_fit
+from dflash2_core.compatibility import TargetFacts, require_fit, special_ids
 from dflash2_core.drafter import Drafter, load_drafter
 from dflash2_core.errors import CompatibilityError, SamplingError
 from dflash2_core.sampling import SamplingParams
@@ -237,15 +237,11 @@ def _compile(drafter: Drafter, target: Target) -> None:
 
 
 def _facts(target: Target) -> TargetFacts:
-    special = {f"end-of-sequence ({token})": token for token in target.eos_token_ids}
-    padding = getattr(target.tokenizer, "pad_token_id", None)
-    if padding is not None:
-        special["padding"] = int(padding)
     return TargetFacts(
         hidden_size=target.hidden_size,
         vocab_size=target.vocab_size,
         num_layers=target.num_layers,
-        special_ids=special,
+        special_ids=special_ids(list(target.eos_token_ids), getattr(target.tokenizer, "pad_token_id", None)),
         table_size=target.embed(torch.zeros(1, dtype=torch.int64, device=target.device)).shape[-1],
     )
 
