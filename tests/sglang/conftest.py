@@ -13,8 +13,9 @@ from dflash2_core.assets import tiny_pair
 from dflash2_sglang import Sglang
 from dflash2_sglang.server import SglangServer
 from tests.sglang.asking import Answer, ask_at_the_limit, ask_cases, ask_sampled
-from tests.sglang.mutants import plugged
+from tests.sglang.mutants import RETRACTING, mutated, plugged
 from tests.sglang.servers import PYTHON, ROOT, running
+from tests.sglang.serving import Served, serve_and_end
 
 
 @pytest.fixture(scope="session")
@@ -45,12 +46,30 @@ def plain(logs: Path) -> Told:
 
 
 @pytest.fixture(scope="session")
-def drafted(plain: Told, logs: Path) -> Told:
-    """DFLASH as SGLang starts it: overlap, radix cache, pages of one slot. After the plain server has gone."""
-    log = logs / "drafted.log"
-    with running(log, drafter=tiny_pair().drafter) as server:
-        cases = ask_at_the_limit(server) | ask_cases(server) | ask_sampled(server)
-        return Told(cases, driven(server.base_url), log.read_text())
+def overlapped(plain: Told, logs: Path) -> Iterator[SglangServer]:
+    """DFLASH: overlap, radix cache, pages of one slot, prompts read 32 ids at a time. After the plain server has gone."""
+    with running(
+        logs / "overlapped.log",
+        *("--chunked-prefill-size", "32"),
+        drafter=tiny_pair().drafter,
+        environment=plugged(logs / "overlapped"),
+    ) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def drafted(overlapped: SglangServer) -> Told:
+    """What it answered, undisturbed."""
+    cases = ask_at_the_limit(overlapped) | ask_cases(overlapped) | ask_sampled(overlapped)
+    return Told(cases, driven(overlapped.base_url), overlapped.log.read_text())
+
+
+@pytest.fixture
+def pressed(overlapped: SglangServer, drafted: Told, logs: Path) -> Iterator[SglangServer]:
+    """The same server, its cache empty, retracting requests all the time."""
+    overlapped.fetch("/flush_cache")
+    with mutated(logs / "overlapped", RETRACTING):
+        yield overlapped
 
 
 @pytest.fixture(scope="session")
@@ -61,9 +80,15 @@ def paged(drafted: Told, logs: Path) -> Iterator[SglangServer]:
         *("--page-size", "16", "--disable-overlap-schedule"),
         drafter=tiny_pair().drafter,
         algorithm="DFLASH2",
-        environment=plugged(logs),
+        environment=plugged(logs / "paged"),
     ) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def served(logs: Path) -> Served:
+    """`dflash2 serve` in bfloat16, from its start to its end."""
+    return serve_and_end(logs / "served.log")
 
 
 def driven(base_url: str) -> dict[str, Any]:

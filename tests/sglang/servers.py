@@ -19,6 +19,8 @@ ENVIRONMENT = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 EXACT = ("--dtype", "float32")
 SMALL = ("--max-total-tokens", "20000", "--mem-fraction-static", "0.2", "--skip-server-warmup", "--sleep-on-idle")
 """A pool for 32 texts; an idle server leaves the cores to others."""
+COMPACT = ("--constrained-json-disable-any-whitespace",)
+"""A model this small would fill a text under a schema with white space."""
 PARALLEL = 32
 
 
@@ -35,7 +37,7 @@ def running(
 ) -> Iterator[SglangServer]:
     """A server of the embedded target. drafter: None for plain SGLang; instead: a drafter that SGLang gets unchecked."""
     engine = Sglang(PYTHON)
-    options = EngineOptions(parallel=parallel, extra=(*dtype, *SMALL, *extra), log=log, ready_within=400)
+    options = EngineOptions(parallel=parallel, extra=(*dtype, *SMALL, *COMPACT, *extra), log=log, ready_within=400)
     with patch.dict(os.environ, ENVIRONMENT | dict(environment or {})):
         command = engine.command(tiny_pair().target, drafter, options)
         changes = {"DFLASH": algorithm, str(drafter): str(instead or drafter)}

@@ -5,19 +5,22 @@ from pathlib import Path
 
 import pytest
 
+from dflash2_core import SamplingParams
+from dflash2_core.conformance import Written, check_law
 from dflash2_sglang.server import SglangServer
-from tests.engines.pair import thirty_prompts
-from tests.sglang.asking import ask, ask_sampled, assert_drafted, endings, ids
+from tests.engines.first_version import exercises, first_version
+from tests.engines.pair import target, thirty_prompts
+from tests.sglang.asking import ask, assert_drafted, endings, ids
 from tests.sglang.conftest import Told
-from tests.sglang.drafters import write_dflash1
 from tests.sglang.servers import running
-from tests.sglang.test_sampled import drafting_of, law_of
+from tests.sglang.test_sampled import ALPHA, drafting_of
+
+TIMES = 3
 
 
 @pytest.fixture(scope="module")
-def first(drafted: Told, logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SglangServer]:
-    drafter = write_dflash1(tmp_path_factory.mktemp("dflash1"))
-    with running(logs / "dflash1.log", drafter=drafter) as server:
+def first(logs: Path) -> Iterator[SglangServer]:
+    with running(logs / "dflash1.log", drafter=first_version()) as server:
         yield server
 
 
@@ -29,10 +32,11 @@ def test_greedily_no_id_changes(first: SglangServer, plain: Told) -> None:
 
 
 def test_above_temperature_0_drafts_are_drawn_and_the_law_is_the_targets(first: SglangServer) -> None:
-    name = "temperature 1"
-    answers = ask_sampled(first, [name], times=2)[name]
-    report, stats = law_of(name, answers), drafting_of(answers)
+    prompts = TIMES * exercises()
+    answers = ask(first, prompts, {"temperature": 1.0})
+    texts = [Written(prompt, text, SamplingParams(temperature=1.0)) for prompt, text in zip(prompts, ids(answers), strict=True)]
+    report, stats = check_law(target(), texts, alpha=ALPHA), drafting_of(answers)
     print(report, f"acceptance length {stats.mean_acceptance_length:.3f}")
     assert report.lossless, str(report)
-    assert stats.num_accepted > 0
-    assert stats.mean_acceptance_length > 1.1
+    assert report.smallest_tempering < 1.2
+    assert stats.mean_acceptance_length > 1.8

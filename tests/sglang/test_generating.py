@@ -81,6 +81,11 @@ def test_what_this_adapter_says_is_not_handed_on(option: str) -> None:
         command_of(EngineOptions(extra=(option, "1")))
 
 
+def test_seeds_that_a_cpu_would_not_honour_are_refused_at_the_start() -> None:
+    with pytest.raises(EngineError, match="--enable-deterministic-inference is not handed on .* seed has no effect"):
+        command_of(EngineOptions(extra=("--enable-deterministic-inference",)))
+
+
 def test_lossy_switches_are_not_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(EngineError, match="drafts would be kept that the target does not choose"):
         command_of(EngineOptions(extra=("--speculative-accept-threshold-acc", "0.5")))

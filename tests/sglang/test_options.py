@@ -4,11 +4,21 @@ import json
 
 import pytest
 
-from tests.sglang.asking import CASES, CONTEXT, Answer, assert_drafted, assert_log_probabilities_equal, endings, half, ids
+from tests.sglang.asking import (
+    CASES,
+    CONTEXT,
+    SCHEMA,
+    Answer,
+    assert_drafted,
+    assert_log_probabilities_equal,
+    endings,
+    half,
+    ids,
+)
 from tests.sglang.conftest import Told
 
-CHANGING = ("presence", "frequency", "presence and frequency", "repetition", "min_new_tokens", "bias", "json schema")
-"""Cases whose option matters: some texts differ from those without it."""
+CHANGING = ("presence", "frequency", "presence and frequency", "repetition", "bias", "json schema")
+"""Cases whose option matters to most texts."""
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -18,19 +28,34 @@ def test_an_option_changes_a_drafted_text_as_it_changes_a_plain_one(name: str, d
     assert_drafted(drafted.cases[name])
 
 
+def pairs(name: str, told: Told) -> list[tuple[list[int], list[int]]]:
+    """Each text with this option, and without."""
+    return list(zip(ids(told.cases[name]), ids(told.cases["greedy"])[::2], strict=True))
+
+
 @pytest.mark.parametrize("name", CHANGING)
-def test_these_options_change_something(name: str, plain: Told) -> None:
-    changed = [a != b for a, b in zip(ids(plain.cases[name]), ids(plain.cases["greedy"])[::2], strict=True)]
-    assert sum(changed) > 1
+def test_these_options_change_two_texts_of_three(name: str, plain: Told) -> None:
+    assert sum(a != b for a, b in pairs(name, plain)) >= 10
 
 
-def test_texts_under_a_schema_that_came_to_an_end_are_in_the_language(drafted: Told) -> None:
-    whole = [
-        answer["text"] for answer in drafted.cases["json schema"] if answer["meta_info"]["finish_reason"]["type"] == "stop"
-    ]
-    assert whole
-    for text in whole:
-        assert set(json.loads(text)) == {"name", "count"}
+def test_a_least_length_changes_exactly_the_texts_that_ended_before_it(plain: Told) -> None:
+    least = CASES["min_new_tokens"]["min_new_tokens"]
+    short = [len(without) < least for _, without in pairs("min_new_tokens", plain)]
+    assert [a != b for a, b in pairs("min_new_tokens", plain)] == short
+    assert sum(short) >= 3
+
+
+def test_every_text_under_a_schema_is_in_its_language(drafted: Told) -> None:
+    for answer in drafted.cases["json schema"]:
+        assert answer["meta_info"]["finish_reason"]["type"] == "stop"
+        told = json.loads(answer["text"])
+        assert list(told) == SCHEMA["required"]
+        assert isinstance(told["name"], str)
+        assert len(told["name"]) <= 12
+        assert told["kind"] in SCHEMA["properties"]["kind"]["enum"]
+        assert type(told["count"]) is int
+        assert 0 <= told["count"] <= 99
+        assert isinstance(told["known"], bool)
 
 
 @pytest.mark.parametrize("name", ["logprobs", "logprobs at a temperature"])

@@ -1,36 +1,19 @@
-"""Many requests at once at once: prompts in chunks, prefixes from the cache, retractions, aborts. The ids stay the same."""
+"""Many requests at once: prompts in chunks, prefixes from the cache, retractions, aborts. The ids stay the same."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from threading import Timer
 from typing import Any
 
 import pytest
 
-from dflash2_core.assets import tiny_pair
 from dflash2_core.errors import EngineError
 from dflash2_sglang.server import SglangServer
 from tests.engines.pair import thirty_prompts
 from tests.sglang.asking import ask, assert_drafted, endings, half, ids
 from tests.sglang.conftest import Told
-from tests.sglang.servers import running
 
-RETRACTING = {"SGLANG_TEST_RETRACT": "1", "SGLANG_TEST_RETRACT_INTERVAL": "4"}
 PROMPTS = [*thirty_prompts(), *thirty_prompts()[:2]]
 """Thirty-two: what the server decodes at once."""
-
-
-@pytest.fixture(scope="module")
-def pressed(drafted: Told, logs: Path) -> Iterator[SglangServer]:
-    """DFLASH with overlap, prompts read 32 tokens at a time, and every fourth step takes a request's memory away."""
-    with running(
-        logs / "pressed.log",
-        *("--chunked-prefill-size", "32"),
-        drafter=tiny_pair().drafter,
-        environment=RETRACTING,
-    ) as server:
-        yield server
 
 
 def test_thirty_two_requests_in_chunks_with_retractions_change_no_id(pressed: SglangServer, plain: Told) -> None:

@@ -18,7 +18,10 @@ from dflash2_core.engines import EngineOptions
 from dflash2_core.errors import Dflash2Error, EngineError
 from dflash2_sglang import Sglang
 from dflash2_sglang.arguments import MOST_REQUESTS, settle
-from tests.sglang.drafters import spoilt
+from dflash2_sglang.pair import check_pair, reach
+from tests.engines.spoiling import remove, set_key, spoilt
+from tests.sglang.asking import CONTEXT
+from tests.sglang.conftest import Told
 from tests.sglang.servers import PYTHON, running
 
 
@@ -37,6 +40,7 @@ def arguments(**changed: Any) -> SimpleNamespace:
         "prefill_attention_backend": None,
         "enable_mixed_chunk": False,
         "enable_dp_attention": False,
+        "enable_deterministic_inference": False,
         "max_running_requests": None,
         "tp_size": 1,
         "pp_size": 1,
@@ -66,6 +70,7 @@ def test_what_sglangs_worker_needs_is_settled() -> None:
         ({"tp_size": 2}, "--tp-size is 2"),
         ({"dp_size": 2}, "--dp-size is 2"),
         ({"enable_mixed_chunk": True}, "--enable-mixed-chunk"),
+        ({"enable_deterministic_inference": True}, "--enable-deterministic-inference is for .* that a CPU does not have"),
         ({"speculative_draft_window_size": 64}, "--speculative-draft-window-size would replace the drafter's own windows"),
         ({"attention_backend": "intel_amx"}, "start SGLang with --attention-backend torch_native"),
         ({"speculative_draft_model_path": "/nowhere/at-all"}, "/nowhere/at-all is no folder here"),
@@ -93,23 +98,28 @@ def test_switches_that_would_not_be_lossless_are_warned_about(
     assert "it has no effect here" in said
 
 
-def set_key(*path: str, to: Any) -> Callable[[dict[str, Any]], None]:
-    def change(document: dict[str, Any]) -> None:
-        for name in path[:-1]:
-            document = document[name]
-        if to is None:
-            del document[path[-1]]
-        else:
-            document[path[-1]] = to
+@pytest.mark.parametrize(
+    ("context", "sentences"),
+    [
+        (96, []),
+        (2048, ["2 of the drafter's 2 layers see a window of the last 96 positions of a context of 2048, as its config says"]),
+        (
+            4096,
+            [
+                "2 of the drafter's 2 layers see a window of the last 96 positions of a context of 4096, as its config says",
+                "the drafter's positions end at 2048, the context at 4096: texts go on from there without drafts",
+            ],
+        ),
+    ],
+)
+def test_a_window_and_positions_that_do_not_reach_over_the_context_are_said(context: int, sentences: list[str]) -> None:
+    config = check_pair(tiny_pair().target, tiny_pair().drafter).config
+    assert list(reach(config, context)) == sentences
 
-    return change
 
-
-def remove(name: str) -> Callable[[dict[str, Tensor]], None]:
-    def change(tensors: dict[str, Tensor]) -> None:
-        del tensors[name]
-
-    return change
+def test_the_server_says_how_far_its_drafter_sees(drafted: Told) -> None:
+    said = "dflash2: 2 of the drafter's 2 layers see a window of the last 96 positions"
+    assert f"{said} of a context of {CONTEXT}, as its config says" in drafted.log
 
 
 def add(name: str, *shape: int) -> Callable[[dict[str, Tensor]], None]:
