@@ -73,6 +73,11 @@ def test_a_text_ends_at_the_contexts_limit_where_plain_sglang_ends_it(drafted: T
     assert drafted.cases[name][-1]["meta_info"]["spec_num_correct_drafts"] > 0
 
 
+def test_the_server_says_how_far_its_drafter_sees(drafted: Told) -> None:
+    said = "dflash2: 2 of the drafter's 2 layers see a window of the last 96 positions"
+    assert f"{said} of a context of {CONTEXT}, as its config says" in drafted.log
+
+
 def positions(answers: list[Answer]) -> list[tuple[int, int]]:
     """Of each text: those of its prompt and those of its output."""
     return [(answer["meta_info"]["prompt_tokens"], len(answer["output_ids"])) for answer in answers]

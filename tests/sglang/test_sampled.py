@@ -19,7 +19,7 @@ from tests.sglang.mutants import MUTANTS, mutated
 
 ALPHA = 1e-6
 LONG = ("temperature 1", "temperature 0.7, top-p 0.9")
-"""Laws that ten thousand tokens each are written under."""
+"""Laws that some ten thousand tokens each are written under."""
 SHOWN_UNDER = {"min_p_ignored": "temperature 1.2, min-p 0.1", "top_k_a_half_more": "temperature 1, top-k 20"}
 """The law that shows a mutant, where it is another than temperature 1."""
 
@@ -58,8 +58,8 @@ def test_a_mutant_fails_the_law_test(mutant: str, paged: SglangServer, logs: Pat
     assert not report.lossless, str(report)
 
 
-@pytest.mark.parametrize("name", ["temperature 1", *SHOWN_UNDER.values()])
-def test_without_a_mutant_the_same_server_passes_it(name: str, paged: SglangServer) -> None:
+def test_without_a_mutant_the_same_server_passes_it(paged: SglangServer) -> None:
+    name = "temperature 1"
     answers = ask_sampled(paged, {name: 1})[name]
     report = law_of(name, answers)
     assert report.lossless, str(report)

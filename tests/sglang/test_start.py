@@ -20,8 +20,6 @@ from dflash2_sglang import Sglang
 from dflash2_sglang.arguments import MOST_REQUESTS, settle
 from dflash2_sglang.pair import check_pair, reach
 from tests.engines.spoiling import remove, set_key, spoilt
-from tests.sglang.asking import CONTEXT
-from tests.sglang.conftest import Told
 from tests.sglang.servers import PYTHON, running
 
 
@@ -115,11 +113,6 @@ def test_switches_that_would_not_be_lossless_are_warned_about(
 def test_a_window_and_positions_that_do_not_reach_over_the_context_are_said(context: int, sentences: list[str]) -> None:
     config = check_pair(tiny_pair().target, tiny_pair().drafter).config
     assert list(reach(config, context)) == sentences
-
-
-def test_the_server_says_how_far_its_drafter_sees(drafted: Told) -> None:
-    said = "dflash2: 2 of the drafter's 2 layers see a window of the last 96 positions"
-    assert f"{said} of a context of {CONTEXT}, as its config says" in drafted.log
 
 
 def add(name: str, *shape: int) -> Callable[[dict[str, Tensor]], None]:
