@@ -1,7 +1,6 @@
 """The three engines on the embedded pair, in float32, as `dflash2 serve` starts them: a process a side, kept for all tests."""
 
 import os
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -60,13 +59,11 @@ class Running:
             self._servers[name, drafts] = self._stack.enter_context(self.started(name, drafter))
         return self._servers[name, drafts]
 
-    def options(
-        self, name: str, *, log: str = "log", context: int | None = CONTEXT, num_drafts: int | None = None
-    ) -> EngineOptions:
+    def options(self, name: str, *, log: str = "log", num_drafts: int | None = None) -> EngineOptions:
         """For a server in float32."""
         return EngineOptions(
             parallel=PARALLEL,
-            context=context,
+            context=CONTEXT,
             num_drafts=num_drafts,
             drafter_dtype="f32" if name == "llama-cpp" else None,
             cache=self.folder,
@@ -76,19 +73,13 @@ class Running:
 
     def command(self, name: str, target: Path, drafter: Path | None, *, num_drafts: int | None = None) -> Command:
         """What would be run, or the refusal."""
-        options = self.options(name, num_drafts=num_drafts)
-        if drafter is not None and not drafter.is_dir():
-            options = EngineOptions(cache=self.folder)
-        return self.engine(name).command(target, drafter, options)
+        return self.engine(name).command(target, drafter, self.options(name, num_drafts=num_drafts))
 
     @contextmanager
-    def started(
-        self, name: str, drafter: Path | None, *, context: int | None = CONTEXT, num_drafts: int | None = None
-    ) -> Iterator[Server]:
+    def started(self, name: str, drafter: Path | None) -> Iterator[Server]:
         """A server of its own."""
-        log = f"{name}-{drafter.name if drafter else 'plain'}-{context}-{num_drafts}-{time.monotonic_ns()}.log"
-        options = self.options(name, log=log, context=context, num_drafts=num_drafts)
+        log = f"{name}-{drafter.name if drafter else 'plain'}.log"
         with patch.dict(os.environ, ENVIRONMENT):
-            server = self.engine(name).start(tiny_pair().target, drafter, options)
+            server = self.engine(name).start(tiny_pair().target, drafter, self.options(name, log=log))
         with server:
             yield server
