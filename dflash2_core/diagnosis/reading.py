@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from math import prod
 from pathlib import Path
-from typing import Any
 
 from dflash2_core.checkpoint.examination import look, stated
 from dflash2_core.checkpoint.files import CONFIG, is_gguf
@@ -20,7 +19,6 @@ from dflash2_core.diagnosis.facts import DrafterSide, TargetSide, Tokenizer
 from dflash2_core.errors import CheckpointError, Dflash2Error
 from dflash2_core.manifest import NAME, Manifest, differences, has_manifest
 
-SIZES = ("hidden_size", "vocab_size", "num_hidden_layers")
 MOST_BYTES = 128 * 2**20
 """Of a tokenizer.json."""
 
@@ -38,19 +36,23 @@ def read_target(path: Path) -> TargetSide:
         return TargetSide(path=path, problems=("this is a drafter's folder: expected the target's",))
     text = document.get("text_config", document)
     text = text if isinstance(text, Mapping) else {}
-    missing = [name for name in SIZES if not isinstance(text.get(name), int)]
     names = document.get("architectures")
     length = text.get("max_position_embeddings")
     dtype = text.get("dtype") or text.get("torch_dtype") or document.get("dtype") or document.get("torch_dtype")
+    sizes, problems = None, []
+    try:
+        sizes = TargetFacts.of_config(document, folder=path)
+    except CheckpointError as problem:
+        problems.append(str(problem))
     return TargetSide(
         path=path,
-        sizes=None if missing else _sizes(path, text),
+        sizes=sizes,
         architecture=names[0] if isinstance(names, list) and names and isinstance(names[0], str) else None,
         dtype=dtype if isinstance(dtype, str) else None,
         context_length=length if isinstance(length, int) else None,
         tokenizer=read_tokenizer(path),
         chat_template=read_chat_template(path),
-        problems=tuple(f"config.json names no {name}" for name in missing),
+        problems=tuple(problems),
     )
 
 
@@ -132,18 +134,6 @@ def read_chat_template(folder: Path) -> str | None:
 def _require_there(path: Path, what: str) -> None:
     if not path.exists():
         raise CheckpointError(f"{placed(path)} does not exist: expected the {what}'s folder, or its GGUF")
-
-
-def _sizes(folder: Path, text: Mapping[str, Any]) -> TargetFacts:
-    ends = text.get("eos_token_id")
-    named = {f"end-of-sequence ({token})": token for token in (ends if isinstance(ends, list) else [ends])}
-    named["padding"] = text.get("pad_token_id")
-    return TargetFacts(
-        hidden_size=text["hidden_size"],
-        vocab_size=text["vocab_size"],
-        num_layers=text["num_hidden_layers"],
-        special_ids={name: token for name, token in named.items() if isinstance(token, int)},
-    )
 
 
 def _licences(folder: Path) -> dict[str, str]:
