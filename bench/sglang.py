@@ -1,89 +1,62 @@
 """How fast SGLang is with the embedded pair, beside itself without a drafter: `make bench-sglang`.
 
-Both servers run at once and are asked in turn, the same prompts greedily, so that each ratio is of two samples taken one after
-the other; one thread each, float32. Times are a client's, prompts included. Every sample is kept in `bench/sglang.json`.
+Both servers run at once and are asked in turn (`dflash2_core.benchmarks`); one thread each, float32. Every sample is kept in
+`bench/sglang.json`. `dflash2 bench --engine sglang` is the same for a pair of one's own.
 """
 
+import argparse
 import json
 import os
 import statistics
-import time
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
-from dflash2_core import AcceptanceStats
+from bench.prompts import encoded_prompts
+from dflash2_core import SamplingParams
 from dflash2_core.assets import tiny_pair
+from dflash2_core.benchmarks import compare
+from dflash2_core.benchmarks.machine import described
 from dflash2_core.engines import EngineOptions
 from dflash2_sglang import Sglang
-from dflash2_sglang.metrics import acceptance
-from dflash2_sglang.server import SglangServer
-from tests.engines.pair import thirty_prompts
 
-BATCHES, NEW_TOKENS, ROUNDS = (1, 4, 16), 128, 3
+BATCHES = (1, 4, 16)
 RESULTS = Path(__file__).with_suffix(".json")
-EXTRA = (
-    "--dtype",
-    "float32",
-    "--max-total-tokens",
-    "20000",
-    "--mem-fraction-static",
-    "0.2",
-    "--disable-radix-cache",
-    "--sleep-on-idle",
-)
+EXTRA = ("--dtype", "float32", "--max-total-tokens", "20000", "--mem-fraction-static", "0.2", "--disable-radix-cache")
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--prompts", type=int, default=16)
+    parser.add_argument("--new-tokens", type=int, default=128)
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    asked = parser.parse_args()
+
     os.environ["OMP_NUM_THREADS"] = "1"
-    prompts = [prompt for prompt in thirty_prompts() if len(prompt) > 1][:16]
-    engine, pair = Sglang(), tiny_pair()
+    engine, pair, prompts = Sglang(), tiny_pair(), encoded_prompts(asked.prompts)
+    params = SamplingParams(max_new_tokens=asked.new_tokens, ignore_eos=True)
     with TemporaryDirectory() as folder:
-        options = EngineOptions(parallel=16, extra=EXTRA, log=Path(folder) / "plain.log")
+        options = EngineOptions(parallel=max(BATCHES), extra=(*EXTRA, "--sleep-on-idle"), log=Path(folder) / "plain.log")
         with (
             engine.start(pair.target, None, options) as plain,
             engine.start(pair.target, pair.drafter, replace(options, log=Path(folder) / "drafted.log")) as drafted,
         ):
-            for server in (plain, drafted):  # what is slow once only
-                _written(server, prompts, 4)
-            found = {batch: _compared(plain, drafted, prompts, batch) for batch in BATCHES}
+            found = [compare(plain, drafted, prompts, params, size=size, rounds=asked.rounds) for size in BATCHES]
+    if any(batch.num_identical != batch.num_texts for batch in found):
+        raise SystemExit("the texts differ: nothing here can be trusted")
     version = engine.probe().version
-    RESULTS.write_text(json.dumps({"engine": f"sglang {version}", "new_tokens": NEW_TOKENS, "samples": found}, indent=1) + "\n")
-    print(f"SGLang {version}, one thread, float32; {len(prompts)} prompts x {NEW_TOKENS} tokens, {ROUNDS} rounds, medians:")
-    for batch, samples in found.items():
-        ratios = [d / p for d, p in zip(samples["drafted"], samples["plain"], strict=True)]
+    told = {"engine": f"sglang {version}", "machine": described(), "new_tokens": asked.new_tokens}
+    asked.output.write_text(json.dumps(told | {"batches": [batch.to_dict() for batch in found]}, indent=1) + "\n")
+    asked_for = f"{len(prompts)} prompts x {asked.new_tokens} tokens"
+    print(f"SGLang {version}, one thread, float32; {asked_for}, medians of {asked.rounds} rounds:")
+    for batch in found:
+        ratios = ", ".join(f"{d / p:.2f}" for d, p in zip(batch.drafted, batch.plain, strict=True))
         print(
-            f"batch {batch:2}: {statistics.median(samples['drafted']):.0f} tokens per second, plain "
-            f"{statistics.median(samples['plain']):.0f}, speed-up {statistics.median(ratios):.2f} "
-            f"({', '.join(f'{ratio:.2f}' for ratio in ratios)}), acceptance length {samples['acceptance_length']:.2f}"
+            f"batch {batch.size:2}: {statistics.median(batch.drafted):.1f} tokens per second, plain "
+            f"{statistics.median(batch.plain):.1f}, speed-up {batch.speed_up:.2f} ({ratios}), acceptance length "
+            f"{batch.acceptance.mean_acceptance_length:.2f}"
         )
-
-
-def _compared(plain: SglangServer, drafted: SglangServer, prompts: list[list[int]], batch: int) -> dict[str, Any]:
-    """Tokens per second of each round; SystemExit where the ids differ."""
-    samples: dict[str, Any] = {"plain": [], "drafted": []}
-    drafting = []
-    for turn in range(ROUNDS):
-        texts: dict[str, list[Any]] = {}
-        for name, server in (("plain", plain), ("drafted", drafted))[:: 1 if turn % 2 else -1]:
-            begin = time.perf_counter()
-            parts = [_written(server, prompts[at : at + batch], NEW_TOKENS) for at in range(0, len(prompts), batch)]
-            spent = time.perf_counter() - begin
-            answers = [answer for part in parts for answer in part]
-            texts[name] = [answer["output_ids"] for answer in answers]
-            samples[name].append(sum(map(len, texts[name])) / spent)
-            if server is drafted:
-                drafting += [acceptance(answer["meta_info"]) for answer in answers]
-        if texts["plain"] != texts["drafted"]:
-            raise SystemExit("the texts differ: nothing here can be trusted")
-    return samples | {"acceptance_length": AcceptanceStats.total(drafting).mean_acceptance_length}
-
-
-def _written(server: SglangServer, prompts: list[list[int]], new_tokens: int) -> list[Any]:
-    sampling = {"temperature": 0, "max_new_tokens": new_tokens, "ignore_eos": True}
-    answers: list[Any] = server.ask("/generate", {"input_ids": prompts, "sampling_params": sampling})
-    return answers
 
 
 if __name__ == "__main__":

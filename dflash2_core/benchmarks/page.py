@@ -32,7 +32,7 @@ def _engine(measured: Measured) -> list[str]:
         told = batch.to_dict()
         speeds, length = told["tokens_per_s"], batch.acceptance.mean_acceptance_length
         identical = f"{batch.num_identical} of {batch.num_texts}"
-        cells = (f"{batch.speed_up:.2f}", f"{speeds['drafted']:.0f}", f"{speeds['plain']:.0f}", f"{length:.2f}", identical)
+        cells = (f"{batch.speed_up:.2f}", f"{speeds['drafted']:.1f}", f"{speeds['plain']:.1f}", f"{length:.2f}", identical)
         rows.append((str(batch.size), *cells))
     return [f"<h2>{escape(measured.engine)}</h2>", _table(HEAD, rows), _table(("", ""), list(measured.facts.items()))]
 

@@ -73,5 +73,5 @@ def test_the_page_has_charts_tables_findings_and_what_was_left_out(report: Bench
     assert html.count("<svg") == 3
     assert "a &lt;second&gt;: it &lt;fails&gt;" in html
     assert "Not measured: third: is not there" in html
-    assert "<td>1.50</td><td>150</td><td>100</td><td>2.30</td><td>4 of 4</td>" in html
+    assert "<td>1.50</td><td>150.0</td><td>100.0</td><td>2.30</td><td>4 of 4</td>" in html
     assert "<second>" not in html
