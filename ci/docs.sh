@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The documentation as a site, in an environment of its own: .venvs/docs and build/docs (both ignored by git), half a minute and
-# 130 MB once. The reference is read from the sources: neither torch nor dflash2 is imported. Pins are in ci/docs.txt.
+# The documentation as a site, in an environment of its own: .venvs/docs and build/docs (both ignored by git), a minute and
+# 170 MB once. The reference is read from the sources: neither torch nor dflash2 is imported. Pins are in ci/docs.txt.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-python3.11}
