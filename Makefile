@@ -8,7 +8,7 @@ export HF_HUB_OFFLINE := 1
 export OMP_NUM_THREADS ?= 2
 
 .PHONY: demo test suites lint test-core test-gguf test-speculators test-mlx test-llama-cpp test-vllm test-sglang test-cross-engine \
-	llama-cpp vllm sglang bench-core bench-llama-cpp bench-vllm bench-sglang tiny-pair clean
+	docs llama-cpp vllm sglang bench bench-core bench-llama-cpp bench-vllm bench-sglang tiny-pair clean
 
 demo: $(VENV)/.ready
 	$(RUN)/dflash2 generate --compare --dtype float32 $(PROMPTS)
@@ -17,10 +17,10 @@ demo: $(VENV)/.ready
 test: lint
 	$(MAKE) --jobs=2 --output-sync=target suites
 
-suites: test-core llama-cpp test-vllm test-llama-cpp test-sglang test-gguf test-speculators test-mlx test-cross-engine
+suites: test-core llama-cpp test-vllm test-llama-cpp test-sglang test-gguf test-speculators test-mlx docs test-cross-engine
 
 test-core: $(VENV)/.ready
-	OMP_NUM_THREADS=1 $(RUN)/pytest -n auto --dist worksteal tests/core
+	OMP_NUM_THREADS=1 $(RUN)/pytest -n auto --dist worksteal tests/core tests/examples/test_without_engines.py
 
 # llama.cpp's own converter, to compare with, comes from a registry once; nothing is built.
 test-gguf: $(VENV)/.ready
@@ -40,13 +40,13 @@ sglang: $(VENV)/.ready
 
 # Some five minutes, ten, and ten.
 test-llama-cpp: llama-cpp
-	OMP_NUM_THREADS=1 $(RUN)/pytest tests/llama_cpp
+	OMP_NUM_THREADS=1 $(RUN)/pytest tests/llama_cpp tests/examples/test_llama_cpp.py
 
 test-vllm: vllm
-	OMP_NUM_THREADS=1 $(RUN)/pytest tests/vllm
+	OMP_NUM_THREADS=1 $(RUN)/pytest tests/vllm tests/examples/test_vllm.py
 
 test-sglang: sglang
-	OMP_NUM_THREADS=1 $(RUN)/pytest tests/sglang
+	OMP_NUM_THREADS=1 $(RUN)/pytest tests/sglang tests/examples/test_sglang.py
 
 # One pair in every engine; writes build/cross_engine.md, which README shows.
 test-cross-engine: llama-cpp vllm sglang
@@ -62,10 +62,19 @@ test-mlx: $(VENV)/.ready
 	VENV=$(VENV) bash ci/mlx.sh
 	OMP_NUM_THREADS=1 .venvs/mlx/bin/python -m pytest tests/mlx
 
+# The documentation as a site in build/docs: half a minute, and 170 MB once.
+docs:
+	PYTHON=$(PYTHON) bash ci/docs.sh
+
 lint: $(VENV)/.ready
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
+
+# The embedded pair in every engine: build/bench.html and build/bench.png.
+bench: llama-cpp vllm sglang
+	mkdir -p build
+	OMP_NUM_THREADS=1 VLLM_CPU_OMP_THREADS_BIND=nobind $(RUN)/dflash2 bench --html build/bench.html --png build/bench.png
 
 # Some fifteen minutes on two idle cores; needs a C++ compiler.
 bench-core: $(VENV)/.ready
