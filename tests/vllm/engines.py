@@ -28,12 +28,17 @@ DRAFTED = {"method": "dflash", "model": str(tiny_pair().drafter)}
 
 @dataclass(frozen=True)
 class Ran:
-    """What a batch of requests came to. proposals: of each request {position of the anchor: drafts}; the rest are counts."""
+    """What a batch of requests came to; what is not said here are counts.
+
+    proposals  of each request {position of the anchor: drafts}
+    most_rows  requests that were drafted for at once
+    """
 
     outputs: list[dict[str, Any] | None]
     proposals: list[dict[int, list[int]]]
     preemptions: int
     steps: int
+    most_rows: int
     seconds: float
     drafts: int
     draft_tokens: int

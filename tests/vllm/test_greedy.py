@@ -41,6 +41,7 @@ def test_thirty_texts_are_those_of_plain_vllm_and_of_transformers(by_drafted: Ra
     assert by_drafted.ids == by_plain_vllm.ids
     assert by_drafted.ids == [completion.token_ids for completion in written_plainly()]
     require_drafting(by_drafted)
+    assert by_drafted.most_rows == 17
     assert by_plain_vllm.drafts == 0
 
 
@@ -73,6 +74,7 @@ def test_texts_do_not_depend_on_the_batch(batch: int, drafted: VllmProcess, prom
     some = prompts[:4] if batch == 1 else prompts
     ran = [drafted.generate(some[at : at + batch], **GREEDY) for at in range(0, len(some), batch)]
     assert [ids for part in ran for ids in part.ids] == by_plain_vllm.ids[: len(some)]
+    assert {part.most_rows for part in ran[:3]} == {batch}
     assert sum(part.accepted_tokens for part in ran) > 0
 
 
@@ -100,6 +102,7 @@ def test_prompts_that_begin_alike_share_blocks_and_keep_their_texts(
 
 
 def test_chunks_of_prompts_and_preemptions_change_no_text(tight: VllmProcess, prompts: Ids, by_plain_vllm: Ran) -> None:
+    assert sum(len(prompt) > 41 for prompt in prompts) > 3
     ran = tight.generate(prompts, **GREEDY)
     assert ran.ids == by_plain_vllm.ids
     assert ran.preemptions > 0

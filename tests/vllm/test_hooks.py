@@ -56,18 +56,6 @@ def test_vllm_without_the_plugin_refuses_dflash2_by_itself(how: str, request: py
     assert "Model Runner V1 does not support: DFlash candidate-head drafts" in found["refused"]
 
 
-def test_another_version_that_looks_the_same_is_said_and_drafts(
-    logs: Path, prompts: list[list[int]], by_plain_vllm: Ran
-) -> None:
-    with VllmProcess(logs / "version.log", prelude="another_version", speculative_config=DRAFTED, **ROOMY) as engine:
-        ran = engine.generate(prompts[:8], **GREEDY)
-        assert ran.ids == by_plain_vllm.ids[:8]
-        assert ran.accepted_tokens > 0
-        said = [line for line in engine.log.read_text().splitlines() if "was tested with vLLM" in line]
-        assert len(said) == 1
-        assert "was tested with vLLM 0.32.0, this is 0.31.9: what it touches looks the same" in said[0]
-
-
 def test_installing_dflash2_changes_no_package_of_the_environment(tmp_path: Path) -> None:
     """With all its dependencies: pip would add nothing and change nothing but dflash2 itself."""
     report = tmp_path / "report.json"

@@ -14,10 +14,12 @@ SETTINGS = ({"temperature": 1.0}, {"temperature": 0.7, "top_p": 0.9})
 ALPHA = 1e-6
 
 
-def written(engine: VllmProcess, prompts: Sequence[list[int]], new_tokens: int, rounds: int) -> tuple[list[Written], Ran]:
+def written(
+    engine: VllmProcess, prompts: Sequence[list[int]], new_tokens: int, rounds: int, *, past_the_end: bool = True
+) -> tuple[list[Written], Ran]:
     """Both settings in the same batches, no seeds; the counts are those of all rounds."""
     requests = [
-        {"prompt": prompt, "max_tokens": new_tokens, "ignore_eos": True, **setting}
+        {"prompt": prompt, "max_tokens": new_tokens, "ignore_eos": past_the_end, **setting}
         for prompt in prompts
         for setting in SETTINGS
         for _ in range(rounds)

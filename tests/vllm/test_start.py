@@ -114,9 +114,26 @@ def test_a_drafter_that_is_broken_or_foreign_is_refused(case: str, configure: Co
     assert sentence in refused
 
 
-def test_a_target_of_another_vocabulary_is_refused(configure: Configure, tmp_path: Path) -> None:
-    refused = configure(spoilt(TARGET, tmp_path / "target", vocab_size=1000), speculative={})["refused"]
-    assert "its vocabulary has 1024 ids, the target's 1000" in refused
+FOREIGN = {
+    "vocabulary": ({"vocab_size": 1000}, "its vocabulary has 1024 ids, the target's 1000"),
+    "hidden size": ({"hidden_size": 256}, "it was trained on features of width 288, the target's are 256"),
+    "depth": ({"num_hidden_layers": 9, "layer_types": ["full_attention"] * 9}, "of 4 layers, this one has 9"),
+    "padding": ({"pad_token_id": 2}, "its mask token 2 is the target's padding token"),
+}
+
+
+@pytest.mark.parametrize("fact", FOREIGN)
+def test_another_target_than_the_drafters_is_refused(fact: str, configure: Configure, tmp_path: Path) -> None:
+    changes, sentence = FOREIGN[fact]
+    refused = configure(spoilt(TARGET, tmp_path / "target", **changes), speculative={})["refused"]
+    assert sentence in refused
+
+
+def test_where_vllm_runs_dflash2_itself_the_plugin_stays_out_and_says_so(configure: Configure) -> None:
+    """Its V2 runner, asked for on a machine that has none: vLLM's to refuse, and not the plugin's to complete."""
+    found = configure(speculative={}, v2=True)
+    assert [line for line in found["said"] if "stays out: this vLLM runs DFlash 2 by itself, on its V2 runner" in line]
+    assert not any("drafts a block" in line for line in found["said"])
 
 
 def test_other_methods_are_left_alone(configure: Configure) -> None:
@@ -141,12 +158,11 @@ def test_vllms_config_says_what_the_core_read(configure: Configure, tmp_path: Pa
     assert spec["dflash_config"]["target_layer_ids"] == [0, 1, 2]
 
 
-def test_speculators_layout_is_taken_and_scales_that_vllm_would_lose_from_it_are_refused(
-    configure: Configure, tmp_path: Path
-) -> None:
+def test_speculators_layout_is_taken_and_its_scales_are_kept(configure: Configure, tmp_path: Path) -> None:
+    """vLLM itself loses them; `test_scales.py` has an engine draft with them."""
     save_drafter(load_drafter(DRAFTER, dtype=torch.float32), tmp_path / "plain", layout="speculators")
     spec = configure(speculative={"model": str(tmp_path / "plain")})["spec"]
     assert (spec["num_speculative_tokens"], spec["sliding_window"], spec["is_causal"]) == (7, 96, False)
     scaled = spoilt(tmp_path / "plain", tmp_path / "scaled", **SCALES)
-    refused = configure(speculative={"model": str(scaled)})["refused"]
-    assert all(name in refused for name in SCALES)
+    spec = configure(speculative={"model": str(scaled)})["spec"]
+    assert {name: spec["dflash_config"][name] for name in SCALES} == SCALES

@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from typing import Any
+from unittest.mock import patch
 
 import vllm
+import vllm.envs
 from vllm import LLM, SamplingParams
 from vllm.engine.arg_utils import EngineArgs
 from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
@@ -45,6 +47,7 @@ class Worker:
         self.llm = LLM(**arguments, disable_log_stats=False)
         self.ids, self.spent = count(), None
         self.proposals: list[tuple[str, int, list[int]]] = []
+        self.most_rows = 0
         core = self.llm.llm_engine.engine_core.engine_core
         self.scheduler = core.scheduler
         self.runner = core.model_executor.driver_worker.worker.model_runner
@@ -54,7 +57,7 @@ class Worker:
     def generate(self, requests: list[dict[str, Any]], abort: dict[str, int] | None = None) -> dict[str, Any]:
         """All requests at once. requests: {"prompt": ids, ...SamplingParams}; abort: index -> after how many steps."""
         names = {f"{next(self.ids)}": i for i, _ in enumerate(requests)}
-        before, self.proposals = self.counters(), []
+        before, self.proposals, self.most_rows = self.counters(), [], 0
         preemptions = self._counting_preemptions()
         for name, request in zip(names, requests, strict=True):
             options = dict(request)
@@ -78,6 +81,7 @@ class Worker:
             "proposals": [[names[base], at, drafts] for name, at, drafts in self.proposals if (base := _own(name)) in names],
             "preemptions": len(preempted),
             "steps": steps,
+            "most_rows": self.most_rows,
             "seconds": time.perf_counter() - begin,
             **{key: value - before[key] for key, value in self.counters().items()},
         }
@@ -96,14 +100,18 @@ class Worker:
 
         MUTANTS[name](self.runner)
 
-    def configure(self, **arguments: Any) -> dict[str, Any]:
-        """The config that these arguments of vLLM come to, no engine of it; and what the plugin said."""
+    def configure(self, v2: bool | None = None, **arguments: Any) -> dict[str, Any]:
+        """The config that these arguments of vLLM come to, no engine of it; and what the plugin said.
+
+        v2: what VLLM_USE_V2_MODEL_RUNNER says, which an engine that has started reads no more
+        """
         lines: list[str] = []
         handler = logging.Handler()
         handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
         logging.getLogger("vllm.dflash2").addHandler(handler)
         try:
-            spec = EngineArgs(**arguments).create_engine_config().speculative_config
+            with patch.object(vllm.envs, "VLLM_USE_V2_MODEL_RUNNER", v2, create=True):
+                spec = EngineArgs(**arguments).create_engine_config().speculative_config
         except Exception as problem:
             return {"refused": str(problem), "said": lines}
         finally:
@@ -131,6 +139,7 @@ class Worker:
             "hooks": dict(hooks.states()),
             "where": {place: hooks.find(place).__code__.co_filename for place in (hooks.NORMALIZE, hooks.EXPAND, hooks.TOP_K)},
             "proposer": type(getattr(self.runner, "drafter", None)).__name__,
+            "v2": os.environ.get("VLLM_USE_V2_MODEL_RUNNER"),
             "draft_sample_method": getattr(self.runner.speculative_config, "draft_sample_method", None),
         }
 
@@ -138,6 +147,7 @@ class Worker:
         def noted(*args: Any, **kwargs: Any) -> Any:
             drafts = propose(*args, **kwargs)
             rows = drafts if isinstance(drafts, list) else drafts.tolist()
+            self.most_rows = max(self.most_rows, len(rows))
             block = 1 + self.runner.num_spec_tokens
             anchors = self.runner.drafter.positions[: len(rows) * block : block].tolist()
             read_on = self.runner.discard_request_mask.np  # in the middle of a prompt: nobody takes these drafts
