@@ -46,7 +46,7 @@ test-vllm: vllm
 	OMP_NUM_THREADS=1 $(RUN)/pytest tests/vllm tests/examples/test_vllm.py
 
 test-sglang: sglang
-	OMP_NUM_THREADS=1 $(RUN)/pytest tests/sglang tests/examples/test_sglang.py
+	OMP_NUM_THREADS=1 $(RUN)/pytest -n 2 --dist loadgroup tests/sglang tests/examples/test_sglang.py
 
 # One pair in every engine; writes build/cross_engine.md, which README shows.
 test-cross-engine: llama-cpp vllm sglang
