@@ -54,16 +54,20 @@ def _ended(prompt: list[int], ids: list[int]) -> Text:
     return Text(prompt, ids[:whole], kept)
 
 
-def kept_drafts(prompt: list[int], ids: list[int], *, of: Drafter | None = None) -> list[int]:
+def kept_drafts(prompt: list[int], ids: list[int], *, of: Drafter | None = None, shortened: bool = False) -> list[int]:
     """Of each cycle, until `NEW_TOKENS` are written: how many drafts are what the text goes on with.
 
-    The first token is the target's own, before there is a draft. of: None for the embedded drafter
+    The first token is the target's own, before there is a draft.
+    of         None for the embedded drafter
+    shortened  as the Transformers engine does: no block reaches over the budget, which is all of `ids`. A shorter block is
+               another block, since its rows see each other.
     """
     text = [*prompt, *ids]
     drafts_at, kept, anchor = drafting(text, of=of), list[int](), len(prompt)
-    while anchor + 1 - len(prompt) < NEW_TOKENS:
-        pairs = zip(drafts_at(anchor), text[anchor + 1 :], strict=False)
-        kept.append(next((i for i, (draft, written) in enumerate(pairs) if draft != written), NUM_DRAFTS))
+    while anchor + 1 - len(prompt) < (len(ids) if shortened else NEW_TOKENS):
+        left = min(NUM_DRAFTS, len(text) - anchor - 2) if shortened else NUM_DRAFTS
+        pairs = list(zip(drafts_at(anchor, left), text[anchor + 1 :], strict=False)) if left else []
+        kept.append(next((i for i, (draft, written) in enumerate(pairs) if draft != written), len(pairs)))
         anchor += kept[-1] + 1
     return kept
 

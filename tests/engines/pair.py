@@ -63,12 +63,12 @@ def drafts_at(text: Sequence[int], anchors: Sequence[int], *, of: Drafter | None
     of       None: the embedded pair's drafter
     """
     at = drafting(text, of=of)
-    return [at(anchor) for anchor in anchors]
+    return [at(anchor, None) for anchor in anchors]
 
 
 @torch.inference_mode()
-def drafting(text: Sequence[int], *, of: Drafter | None = None) -> Callable[[int], list[int]]:
-    """`drafts_at`, one anchor after the other."""
+def drafting(text: Sequence[int], *, of: Drafter | None = None) -> Callable[[int, int | None], list[int]]:
+    """(anchor, number of drafts or None for a full block) -> `drafts_at`, one anchor after the other."""
     of = of or drafter()
     _, taps = target().forward(torch.tensor([list(text)]), target().new_cache(), rows=1, taps=of.config.target_layer_ids)
     assert taps is not None
@@ -76,14 +76,14 @@ def drafting(text: Sequence[int], *, of: Drafter | None = None) -> Callable[[int
     context.join()
 
     @torch.inference_mode()
-    def at(anchor: int) -> list[int]:
+    def at(anchor: int, length: int | None = None) -> list[int]:
         nonlocal before
         context.append(taps[:, before:anchor], [anchor - before])
         before = anchor
         proposal = of.propose(
             context,
             torch.tensor([text[anchor]]),
-            [of.config.num_drafts],
+            [of.config.num_drafts if length is None else length],
             embed=target().embed,
             head=target().head,
             temperature=torch.zeros(1),
