@@ -32,7 +32,7 @@ class EngineReport:
     tested    whether this project's tests ran with exactly this version
     route     see `Route`
     hooks     what a plugin touches -> its state; empty for a native engine
-    notes     what a user should know of this engine's way with drafts
+    notes     see `Engine.notes`
     problems  why it cannot be used, as sentences; empty if it can
     """
 
@@ -161,6 +161,8 @@ class Engine(Protocol):
     """An engine as its adapter knows it. Made without importing the engine, by `Engine(program=None)`."""
 
     name: str
+    notes: tuple[str, ...]
+    """What a user should know of this engine's way with drafts, whatever is installed."""
 
     @property
     def interpreter(self) -> Path:

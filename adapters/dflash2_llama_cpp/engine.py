@@ -22,6 +22,7 @@ class LlamaCpp:
     """See `dflash2_core.engines.Engine`. program: llama-server, else see `find_program`."""
 
     name = "llama-cpp"
+    notes = NOTES
 
     def __init__(self, program: Path | None = None) -> None:
         self._setting = program
@@ -45,7 +46,7 @@ class LlamaCpp:
             version=None if version is None else version.text,
             tested=version is not None and version.build == TESTED_BUILD,
             route="none" if problems else "native",
-            notes=NOTES,
+            notes=self.notes,
             problems=tuple(problems),
         )
 

@@ -23,6 +23,7 @@ class Sglang:
     """See `dflash2_core.engines.Engine`. program: SGLang's own Python, else see `find_interpreter`."""
 
     name = "sglang"
+    notes = NOTES
 
     def __init__(self, program: Path | None = None) -> None:
         self._setting = program
@@ -56,7 +57,7 @@ class Sglang:
             tested=route == "plugin" and version in TESTED,
             route="none" if problems else route,
             hooks=hooks,
-            notes=NOTES,
+            notes=self.notes,
             problems=tuple(problems),
         )
 

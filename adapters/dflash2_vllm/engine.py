@@ -21,6 +21,7 @@ class Vllm:
     """See `dflash2_core.engines.Engine`. program: vLLM's own Python, else see `find_interpreter`."""
 
     name = "vllm"
+    notes = NOTES
 
     def __init__(self, program: Path | None = None) -> None:
         self._setting = program
@@ -54,7 +55,7 @@ class Vllm:
             tested=version is not None and version.startswith(TESTED),
             route="none" if problems else route,
             hooks=hooks,
-            notes=NOTES,
+            notes=self.notes,
             problems=tuple(problems),
         )
 

@@ -61,7 +61,7 @@ def serve(
     command = found.command(target, drafter, options)
     print(command, flush=True)
     if not dry_run:
-        for note in found.probe().notes:
+        for note in found.notes:
             print(f"dflash2: {note}", file=sys.stderr)
         _run(command)
 
