@@ -174,7 +174,7 @@ def test_rows_of_different_lengths_and_budgets_are_what_they_are_alone(rows: int
 
 
 def test_a_prompt_that_is_asked_again_comes_from_the_cache_and_keeps_as_many_drafts(drafted: Server) -> None:
-    prompt = [id for text in thirty_prompts()[10:20] for id in text][:120]  # no other test's
+    prompt = [id for i in (21, 23, 24) for id in thirty_prompts()[i]]  # vLLM's blocks for a CPU have 128 positions
     cold, warm = (drafted.generate_ids([prompt], GREEDY)[0] for _ in range(2))
     assert cold.num_cached < warm.num_cached
     assert warm.token_ids == cold.token_ids
