@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "gguf_export").rglob("*.py"))
-THIRD_PARTIES = {"gguf", "numpy", "torch"}
+THIRD_PARTIES = {"gguf", "numpy", "safetensors", "torch"}
 ABOVE = {"cli", "conformance", "training", "transformers_engine"}
 
 
