@@ -13,12 +13,12 @@ export OMP_NUM_THREADS ?= 2
 demo: $(VENV)/.ready
 	$(RUN)/dflash2 generate --compare --dtype float32 $(PROMPTS)
 
-# Two at a time, since an engine under test keeps one core busy; each prints when it has ended. An hour on two cores, of which the
-# build of llama-server is a third. test-sglang and test-cross-engine, half an hour more, go by themselves.
+# Two at a time, since an engine under test keeps one core busy; each prints when it has ended. Some fifty minutes on two cores, of
+# which the build of llama-server is a third. test-vllm, test-sglang and test-cross-engine, forty more, go by themselves.
 test: lint
 	$(MAKE) --jobs=2 --output-sync=target suites
 
-suites: test-core llama-cpp test-vllm test-llama-cpp test-gguf test-speculators test-mlx docs
+suites: test-core llama-cpp test-llama-cpp test-gguf test-speculators test-mlx docs
 
 test-core: $(VENV)/.ready
 	OMP_NUM_THREADS=1 $(RUN)/pytest -n auto --dist worksteal tests/core tests/examples/test_without_engines.py
