@@ -1,13 +1,12 @@
 """Does this drafter work on that target in SGLang? Asked before anything is loaded, here and in `dflash2 serve`."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from dflash2_core.checkpoint import Checkpoint, open_checkpoint
 from dflash2_core.compatibility import TargetFacts, misfits
 from dflash2_core.config import DrafterConfig
+from dflash2_core.config.documents import read_object
 from dflash2_core.config.reading import placed
 from dflash2_core.errors import CheckpointError, CompatibilityError
 
@@ -27,7 +26,9 @@ def local_folder(path: str | Path) -> Path:
 def check_pair(target: str | Path, drafter: str | Path) -> Checkpoint:
     """The drafter's checkpoint, all of it read and found to fit; ConfigError, CheckpointError or CompatibilityError if not."""
     checkpoint = open_checkpoint(local_folder(drafter)).require_finite()
-    found = [*misfits(checkpoint.config, _facts(local_folder(target))), *_limits_of_sglang(checkpoint)]
+    folder = local_folder(target)
+    facts = TargetFacts.of_config(read_object(folder / "config.json", CheckpointError), folder=folder)
+    found = [*misfits(checkpoint.config, facts), *_limits_of_sglang(checkpoint)]
     if found:
         raise CompatibilityError(f"the drafter {placed(checkpoint.path)} does not work on this target: " + "; ".join(found))
     return checkpoint
@@ -60,29 +61,6 @@ def reach(config: DrafterConfig, context: int) -> Iterator[str]:
             f"the drafter's positions end at {config.max_position_embeddings}, the context at {context}: texts go on from "
             "there without drafts"
         )
-
-
-def _facts(folder: Path) -> TargetFacts:
-    try:
-        document: dict[str, Any] = json.loads((folder / "config.json").read_text())
-    except (OSError, ValueError) as problem:
-        raise CheckpointError(f"{placed(folder)}: its config.json cannot be read: {problem}") from None
-    text = document.get("text_config") or document
-    try:
-        special = {"padding": text.get("pad_token_id"), **_named_ends(text.get("eos_token_id"))}
-        return TargetFacts(
-            hidden_size=text["hidden_size"],
-            vocab_size=text["vocab_size"],
-            num_layers=text["num_hidden_layers"],
-            special_ids={name: token for name, token in special.items() if token is not None},
-        )
-    except KeyError as missing:
-        raise CheckpointError(f"{placed(folder)}: its config.json has no key {missing}") from None
-
-
-def _named_ends(ids: int | list[int] | None) -> dict[str, int]:
-    many = ids if isinstance(ids, list) else [] if ids is None else [ids]
-    return {f"end-of-sequence ({token})": token for token in many}
 
 
 def _limits_of_sglang(checkpoint: Checkpoint) -> Iterator[str]:

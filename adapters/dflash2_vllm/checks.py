@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from dflash2_core.compatibility import TargetFacts, misfits
+from dflash2_core.compatibility import TargetFacts, misfits, special_ids
 from dflash2_core.config import DrafterConfig
 
 
@@ -45,17 +45,9 @@ def too_many(asked: int, config: DrafterConfig) -> str:
 def facts_of(model_config: Any) -> TargetFacts:
     """Of vLLM's ModelConfig of the target."""
     text = model_config.hf_text_config
-    ends = getattr(text, "eos_token_id", None)
-    special = {
-        f"end-of-sequence ({token})": token
-        for token in (ends if isinstance(ends, list | tuple) else [ends])
-        if token is not None
-    }
-    if (padding := getattr(text, "pad_token_id", None)) is not None:
-        special["padding"] = padding
     return TargetFacts(
         hidden_size=model_config.get_hidden_size(),
         vocab_size=model_config.get_vocab_size(),
         num_layers=model_config.get_total_num_hidden_layers(),
-        special_ids=special,
+        special_ids=special_ids(getattr(text, "eos_token_id", None), getattr(text, "pad_token_id", None)),
     )

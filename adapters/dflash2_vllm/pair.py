@@ -30,20 +30,7 @@ def check_pair(target: Path, drafter: Path) -> DrafterConfig:
     """
     document = open_target(target)
     config = open_checkpoint(drafter).require_finite().config
-    problems = [*misfits(config, _facts(document, target)), *layer_problems(config)]
+    problems = [*misfits(config, TargetFacts.of_config(document, folder=target)), *layer_problems(config)]
     if problems:
         raise CompatibilityError("\n- ".join([f"{placed(drafter)} does not work on {placed(target)} in vLLM:", *problems]))
     return config
-
-
-def _facts(document: dict[str, Any], path: Path) -> TargetFacts:
-    text = document.get("text_config", document)
-    sizes = [text.get(key) for key in ("hidden_size", "vocab_size", "num_hidden_layers")]
-    if not all(isinstance(size, int) for size in sizes):
-        raise CheckpointError(f"{placed(path)} names no hidden_size, vocab_size or num_hidden_layers in its config.json")
-    ends = text.get("eos_token_id")
-    named = {f"end-of-sequence ({token})": token for token in (ends if isinstance(ends, list) else [ends])}
-    named["padding"] = text.get("pad_token_id")
-    hidden, vocabulary, layers = sizes
-    special = {name: token for name, token in named.items() if isinstance(token, int)}
-    return TargetFacts(hidden_size=hidden, vocab_size=vocabulary, num_layers=layers, special_ids=special)

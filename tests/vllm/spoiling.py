@@ -1,34 +1,23 @@
-"""Checkpoints with something wrong in them."""
+"""Checkpoints whose config.json says something else, in the words of a table of cases."""
 
-import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file, save_file
 from torch import Tensor
+
+from tests.engines import spoiling
+from tests.engines.spoiling import set_key
 
 
 def spoilt(source: Path, folder: Path, *, tensors: Callable[[dict[str, Tensor]], None] | None = None, **keys: Any) -> Path:
     """The checkpoint `source` in `folder`. keys: of config.json; `dflash_config` is merged; None takes a key out."""
-    shutil.copytree(source, folder)
-    path = folder / "config.json"
-    document = json.loads(path.read_text())
-    for name, value in (keys.pop("dflash_config", None) or {}).items():
-        _put(document["dflash_config"], name, value)
-    for name, value in keys.items():
-        _put(document, name, value)
-    path.write_text(json.dumps(document))
-    if tensors is not None:
-        held = load_file(folder / "model.safetensors")
-        tensors(held)
-        save_file(held, folder / "model.safetensors", metadata={"format": "pt"})
-    return folder
+    inner = keys.pop("dflash_config", None) or {}
+    places = [(("dflash_config", name), value) for name, value in inner.items()]
+    places += [((name,), value) for name, value in keys.items()]
 
+    def change(document: dict[str, Any]) -> None:
+        for place, value in places:
+            set_key(*place, to=value)(document)
 
-def _put(document: dict[str, Any], name: str, value: Any) -> None:
-    if value is None:
-        document.pop(name)
-    else:
-        document[name] = value
+    return spoiling.spoilt(folder, source=source, config=change, tensors=tensors)
