@@ -4,8 +4,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +16,7 @@ from dflash2_core.cli.opening import as_manifested
 from dflash2_core.engines import Command, EngineOptions, find_engine
 from dflash2_core.errors import EngineError
 
-ENDS = (signal.SIGINT, signal.SIGTERM)
+ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def serve(
@@ -68,28 +68,55 @@ def serve(
 
 def _run(command: Command) -> None:
     """Until it ends, or is ended with this process. EngineError where it ends by itself with anything but 0."""
-    try:
-        process = subprocess.Popen(command.argv, env=os.environ | dict(command.env))
-    except OSError as problem:
-        raise EngineError(f"{command.argv[0]} cannot be run: {problem.strerror or problem}") from None
-    with _handed_on(process) as ended:
-        code = process.wait()
-    if code and not ended:
+    running = _InTheForeground()
+    with running.told_of(ENDS):
+        code = running.run(command)
+    if code and not running.times_told:
         raise EngineError(f"{Path(command.argv[0]).name} ended with code {code}; what it said stands above")
 
 
-@contextmanager
-def _handed_on(process: "subprocess.Popen[bytes]") -> Iterator[list[int]]:
-    """The signals that end this process end the engine, which then ends this process; yields those that came."""
-    came: list[int] = []
+class _InTheForeground:
+    """An engine in a process group of its own: Ctrl-C of a terminal reaches this process alone.
 
-    def hand_on(number: int, _: Any) -> None:
-        came.append(number)
-        process.send_signal(number)
+    Engines of several processes do not expect that each of them is interrupted. The first signal asks the engine to end, the
+    second ends it at once. Nothing of its group is left behind.
+    """
 
-    before = {number: signal.signal(number, hand_on) for number in ENDS}
-    try:
-        yield came
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    def __init__(self) -> None:
+        self.times_told = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @contextmanager
+    def told_of(self, numbers: Sequence[signal.Signals]) -> Iterator[None]:
+        before = {number: signal.signal(number, self._told) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def run(self, command: Command) -> int:
+        environment = os.environ | dict(command.env)
+        try:
+            self._process = subprocess.Popen(command.argv, env=environment, stdin=subprocess.DEVNULL, process_group=0)
+        except OSError as problem:
+            raise EngineError(f"{command.argv[0]} cannot be run: {problem.strerror or problem}") from None
+        if self.times_told:  # before there was anything to end
+            self._process.terminate()
+        code = self._process.wait()
+        self._kill()
+        return code
+
+    def _told(self, number: int, _: Any) -> None:
+        self.times_told += 1
+        if self._process is None:
+            return
+        if self.times_told == 1:
+            self._process.terminate()
+        else:
+            self._kill()
+
+    def _kill(self) -> None:
+        assert self._process is not None
+        with suppress(ProcessLookupError):  # nothing is left of it, as it should be
+            os.killpg(self._process.pid, signal.SIGKILL)

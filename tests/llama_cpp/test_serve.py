@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -33,6 +33,9 @@ def in_the_foreground(*arguments: str | Path, log: Path) -> Iterator["subprocess
         try:
             yield process
         finally:
+            with suppress(subprocess.TimeoutExpired):
+                process.terminate()  # and with it the engine
+                process.wait(30)
             process.kill()
             process.wait()
 
@@ -66,11 +69,12 @@ def test_it_serves_a_folder_until_it_is_ended(number: signal.Signals, files: Pat
     arguments = [files / "target.gguf", tiny_pair().drafter, "--port", str(port), "--cache", tmp_path, "--", "-t", "1"]
     with in_the_foreground(*arguments, log=log) as process:
         until_it_answers(process, f"http://127.0.0.1:{port}")
-        printed = log.read_text().splitlines()[0]
-        ran = [Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")[:-1] for child in children_of(process.pid)]
+        printed, children = log.read_text().splitlines()[0], children_of(process.pid)
+        ran = [Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")[:-1] for child in children]
         assert [os.fsdecode(part) for part in ran[0]] == shlex.split(printed)
         process.send_signal(number)
         assert process.wait(30) == 0
+        assert not Path(f"/proc/{children[0]}").exists()
     assert "drafts the most probable path at every temperature" in log.read_text()
 
 

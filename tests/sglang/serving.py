@@ -51,14 +51,17 @@ def serve_and_end(log: Path) -> Served:
         process = subprocess.Popen(command, stdout=out, stderr=out, env=os.environ | ENVIRONMENT, start_new_session=True)
         try:
             server = _once_it_answers(process, port)
-            [child] = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            [child] = _children(process.pid)
             ran = Path(f"/proc/{child}/cmdline").read_text().split("\0")[:-1]
             answers, chat = ask(server, thirty_prompts(), {}, **LOGPROBS), server.ask("/v1/chat/completions", CHAT)
             os.killpg(process.pid, signal.SIGINT)
             code = process.wait(TO_END)
-            left = _of_group(process.pid)
+            left = _of_groups({process.pid, child})
         finally:
-            _kill(process)
+            for group in (*_children(process.pid), process.pid):
+                with suppress(ProcessLookupError):  # nothing is left of it
+                    os.killpg(group, signal.SIGKILL)
+            process.wait()
     said = log.read_text()
     return Served(shlex.split(said.splitlines()[0]), ran, answers, chat, code, said, left)
 
@@ -73,7 +76,14 @@ def _once_it_answers(process: "subprocess.Popen[bytes]", port: int) -> SglangSer
     raise AssertionError(f"it does not answer; code {process.poll()}")
 
 
-def _of_group(group: int) -> list[int]:
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:  # it has ended
+        return []
+
+
+def _of_groups(groups: set[int]) -> list[int]:
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -81,12 +91,6 @@ def _of_group(group: int) -> list[int]:
                 state, _, of = (folder / "stat").read_text().rpartition(")")[2].split()[:3]
             except OSError:  # it has just ended
                 continue
-            if int(of) == group and state != "Z":
+            if int(of) in groups and state != "Z":
                 found.append(int(folder.name))
     return found
-
-
-def _kill(process: "subprocess.Popen[bytes]") -> None:
-    with suppress(ProcessLookupError):  # nothing is left of it
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()

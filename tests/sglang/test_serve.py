@@ -1,7 +1,5 @@
 """`dflash2 serve --engine sglang` really serving: it runs what it prints, answers, and ends when it is told to."""
 
-import re
-
 from dflash2_sglang.engine import NOTES
 from tests.sglang.asking import assert_drafted
 from tests.sglang.serving import Served
@@ -25,9 +23,8 @@ def test_it_answers_chats_and_drafts(served: Served) -> None:
 
 
 def test_ctrl_c_ends_it_and_all_of_sglang(served: Served) -> None:
-    """SGLang's processes print where each of them was at that moment, with a drafter or without; nothing else goes wrong."""
+    """One signal reaches `dflash2 serve`, which asks SGLang to end: no process of it says where it was interrupted."""
     assert served.code == 0
     assert served.left == []
-    raised = set(re.findall(r"^([a-z_.]*[A-Z]\w*(?:Error|Exception|Interrupt|Exit))\b", served.log, flags=re.MULTILINE))
-    assert raised <= {"KeyboardInterrupt", "asyncio.exceptions.CancelledError"}
+    assert "Traceback" not in served.log
     assert not served.log.splitlines()[-1].startswith("dflash2:")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
     environment = os.environ | ENVIRONMENT | {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
     command = [*SERVE, "--engine", "vllm", "--program", PYTHON, "--port", str(port), "--parallel", "8", "--", *EXTRA]
     with log.open("wb") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=out, env=environment, start_new_session=True)
+        process = subprocess.Popen(command, stdout=out, stderr=out, env=environment)
     try:
         until_healthy(process, f"http://127.0.0.1:{port}", log)
         yield VllmServer(f"http://127.0.0.1:{port}", EngineOptions(parallel=8), drafts=True)
@@ -45,9 +46,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        with suppress(subprocess.TimeoutExpired):
+            process.terminate()  # and with it the engine
+            process.wait(60)
+        process.kill()
+        process.wait()
 
 
 def until_healthy(process: "subprocess.Popen[bytes]", url: str, log: Path) -> None:
