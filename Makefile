@@ -47,7 +47,7 @@ test-llama-cpp: llama-cpp
 	OMP_NUM_THREADS=1 $(RUN)/pytest tests/llama_cpp tests/examples/test_llama_cpp.py
 
 test-vllm: vllm
-	OMP_NUM_THREADS=1 $(RUN)/pytest tests/vllm tests/examples/test_vllm.py
+	OMP_NUM_THREADS=1 $(RUN)/pytest -n 2 --dist loadgroup tests/vllm tests/examples/test_vllm.py
 
 test-sglang: sglang
 	OMP_NUM_THREADS=1 $(RUN)/pytest -n 2 --dist loadgroup tests/sglang tests/examples/test_sglang.py

@@ -12,20 +12,16 @@ import pytest
 from dflash2_core.assets import tiny_pair
 from dflash2_sglang import Sglang
 from dflash2_sglang.server import SglangServer
+from tests.engines.grouping import group
 from tests.sglang.asking import Answer, ask_at_the_limit, ask_cases, ask_sampled
 from tests.sglang.mutants import RETRACTING, mutated, plugged
 from tests.sglang.servers import PYTHON, ROOT, running
 from tests.sglang.serving import Served, serve_and_end
 
-BESIDE_PLAIN = {"plain", "overlapped", "drafted", "pressed", "paged"}
-"""Servers that are compared with each other."""
-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With `-n 2 --dist loadgroup` one process of pytest asks these servers, and the other all that need none of them."""
-    for item in (each for each in items if Path(__file__).parent in each.path.parents):
-        beside = BESIDE_PLAIN & set(getattr(item, "fixturenames", ()))
-        item.add_marker(pytest.mark.xdist_group("beside plain" if beside else "apart"))
+    """Servers that are compared with each other are asked by one process."""
+    group(items, Path(__file__).parent, {"plain", "overlapped", "drafted", "pressed", "paged"})
 
 
 @pytest.fixture(scope="session")

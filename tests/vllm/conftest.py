@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.engines.grouping import group
 from tests.engines.pair import thirty_prompts
 from tests.vllm.engines import DRAFTED, NEW_TOKENS, Ran, VllmProcess
 
@@ -19,6 +20,11 @@ ROOMY: dict[str, Any] = {
     "enable_prefix_caching": True,
     "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
 }
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What asks the drafting engines of all tests goes to one process; plain vLLM is started in both."""
+    group(items, Path(__file__).parent, {"drafted", "tight"})
 
 
 @pytest.fixture(scope="session")
