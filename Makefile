@@ -13,15 +13,14 @@ export OMP_NUM_THREADS ?= 2
 demo: $(VENV)/.ready
 	$(RUN)/dflash2 generate --compare --dtype float32 $(PROMPTS)
 
-# Two at a time, since an engine under test keeps one core busy; each prints when it has ended. Some fifty minutes on two cores, of
-# which the build of llama-server is a third. test-vllm, test-sglang and test-cross-engine, forty more, go by themselves.
+# Two at a time, since an engine under test keeps one core busy; each prints when it has ended. Long ones first.
 test: lint
 	$(MAKE) --jobs=2 --output-sync=target suites
 
-suites: test-core llama-cpp test-llama-cpp test-gguf test-speculators test-mlx docs
+suites: llama-cpp vllm sglang test-core test-sglang test-vllm test-cross-engine test-llama-cpp test-gguf test-speculators test-mlx docs
 
 test-core: $(VENV)/.ready
-	OMP_NUM_THREADS=1 $(RUN)/pytest -n auto --dist worksteal tests/core tests/examples/test_without_engines.py
+	OMP_NUM_THREADS=1 $(RUN)/pytest -n auto --dist loadfile --no-loadscope-reorder tests/core tests/examples/test_without_engines.py
 
 # llama.cpp's own converter, to compare with, comes from a registry once; nothing is built.
 test-gguf: $(VENV)/.ready

@@ -25,11 +25,21 @@ def test_plain_sglang_writes_what_the_transformers_engine_writes(plain: Told) ->
     assert_plain(plain.cases["greedy"])
 
 
-def test_dflash_changes_no_id_with_overlap_and_pages_of_one_slot(drafted: Told, plain: Told) -> None:
+def assert_runs(server: SglangServer, *, algorithm: str, overlap: bool, page_size: int) -> None:
+    """By what SGLang itself says; it changes such options where it finds that they do not go together."""
+    told = server.ask("/server_info")
+    assert told["speculative_algorithm"] == algorithm
+    assert told["disable_overlap_schedule"] is not overlap
+    assert told["page_size"] == page_size
+
+
+def test_dflash_changes_no_id_with_overlap_and_pages_of_one_slot(overlapped: SglangServer, drafted: Told, plain: Told) -> None:
+    assert_runs(overlapped, algorithm="DFLASH", overlap=True, page_size=1)
     assert_identical(drafted.cases["greedy"], plain.cases["greedy"])
 
 
 def test_dflash2_changes_no_id_without_overlap_and_with_pages_of_sixteen(paged: SglangServer, plain: Told) -> None:
+    assert_runs(paged, algorithm="DFLASH2", overlap=False, page_size=16)
     assert_identical(ask(paged, thirty_prompts(), {}), plain.cases["greedy"])
 
 

@@ -11,7 +11,7 @@ from dflash2_core import SamplingParams
 from dflash2_core.acceptance import AcceptanceStats
 from dflash2_core.assets import tiny_pair
 from dflash2_core.conformance.reference import Reference
-from dflash2_core.conformance.subjects import Asked, InThisProcess
+from dflash2_core.conformance.subjects import Asked, InThisProcess, Subject
 from dflash2_core.conformance.verifying import NUM_TOKENS, Trial, VerifyReport, judge
 from dflash2_core.drafter import selector
 from dflash2_core.engines import Generated
@@ -30,48 +30,87 @@ def trial(num_tokens: int) -> Trial:
 
 
 @cache
-def plain() -> Asked:
-    return trial(FEW).ask_plain(reference().plain())
-
-
-@cache
 def of_core() -> AcceptanceStats:
     found = reference().acceptance(trial(FEW).greedy)
     assert found is not None
     return found
 
 
-def verified(subject: InThisProcess, num_tokens: int) -> VerifyReport:
-    asked = trial(num_tokens).ask_drafted(subject)
-    return judge(trial(num_tokens), plain(), asked, target=reference().target, of_core=of_core())
+Answered = tuple[list[Generated], AcceptanceStats]
 
 
-class Mutant(InThisProcess):
-    """The sound engine, whose answers pass through `spoilt`, and its counters through `told`."""
+class Record:
+    """An engine that is asked but once: what is sampled has a seed, so that it would say the same again."""
 
-    def __init__(self, sound: InThisProcess) -> None:
-        super().__init__(sound.engine)
+    def __init__(self, subject: InThisProcess) -> None:
+        self._subject = subject
+        self._known: dict[str, Answered] = {}
+
+    def __call__(self, prompts: Sequence[Sequence[int]], params: Sequence[SamplingParams]) -> Answered:
+        """The answers, and what was drafted for them."""
+        asked = repr((prompts, params))
+        if asked not in self._known:
+            before = self._subject.acceptance()
+            answers = self._subject.generate_ids(prompts, params)
+            self._known[asked] = answers, self._subject.acceptance().since(before)
+        return self._known[asked]
+
+
+@cache
+def drafting() -> Record:
+    return Record(reference().drafted())
+
+
+@cache
+def alone() -> Record:
+    return Record(reference().plain())
+
+
+class Recorded:
+    """A subject behind which a record stands, and what it counts itself. This one is sound."""
+
+    takes_seeds = True
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._counted = AcceptanceStats()
 
     def generate_ids(
         self, prompts: Sequence[Sequence[int]], params: SamplingParams | Sequence[SamplingParams]
     ) -> list[Generated]:
         each = [params] * len(prompts) if isinstance(params, SamplingParams) else list(params)
-        answers = super().generate_ids(prompts, [self.asked(one) for one in each])
-        return [self.spoilt(list(prompt), one, got) for prompt, one, got in zip(prompts, each, answers, strict=True)]
+        answers, counted = self._record(prompts, [self.asked(one) for one in each])
+        self._counted = AcceptanceStats.total([self._counted, counted])
+        return [self.spoilt(one, got) for one, got in zip(each, answers, strict=True)]
+
+    def acceptance(self) -> AcceptanceStats:
+        return self._counted
 
     def asked(self, params: SamplingParams) -> SamplingParams:
+        """What is asked of the engine instead."""
         return params
 
-    def spoilt(self, prompt: list[int], params: SamplingParams, answer: Generated) -> Generated:
+    def spoilt(self, params: SamplingParams, answer: Generated) -> Generated:
+        """What is handed on instead."""
         return answer
 
 
-class SwapsATokenInAThousand(Mutant):
-    def __init__(self, sound: InThisProcess) -> None:
-        super().__init__(sound)
+@cache
+def plain() -> Asked:
+    return trial(FEW).ask_plain(Recorded(alone()))
+
+
+def verified(subject: Subject, num_tokens: int) -> VerifyReport:
+    asked = trial(num_tokens).ask_drafted(subject)
+    return judge(trial(num_tokens), plain(), asked, target=reference().target, of_core=of_core())
+
+
+class SwapsATokenInAThousand(Recorded):
+    def __init__(self, record: Record) -> None:
+        super().__init__(record)
         self.written = 0
 
-    def spoilt(self, prompt: list[int], params: SamplingParams, answer: Generated) -> Generated:
+    def spoilt(self, params: SamplingParams, answer: Generated) -> Generated:
         ids = list(answer.token_ids)
         for i in range(len(ids)):
             self.written += 1
@@ -80,28 +119,28 @@ class SwapsATokenInAThousand(Mutant):
         return replace(answer, token_ids=ids)
 
 
-class Tempers(Mutant):
+class Tempers(Recorded):
     by = 1.05
 
     def asked(self, params: SamplingParams) -> SamplingParams:
         return replace(params, temperature=params.temperature * self.by)
 
 
-class LeaksPastTheEnd(Mutant):
+class LeaksPastTheEnd(Recorded):
     """A run of drafts that holds an end of sequence is handed out whole."""
 
-    def spoilt(self, prompt: list[int], params: SamplingParams, answer: Generated) -> Generated:
+    def spoilt(self, params: SamplingParams, answer: Generated) -> Generated:
         if answer.finish_reason != "stop" or params.stop:
             return answer
         return replace(answer, token_ids=[*answer.token_ids, answer.token_ids[-1]])
 
 
-class HasNoDrafter(Mutant):
+class HasNoDrafter(Recorded):
     def asked(self, params: SamplingParams) -> SamplingParams:
         return replace(params, speculate=False)
 
 
-class InventsItsCounters(Mutant):
+class InventsItsCounters(Recorded):
     """Drafts nothing, and tells of acceptance that would make anybody glad."""
 
     def asked(self, params: SamplingParams) -> SamplingParams:
@@ -112,7 +151,7 @@ class InventsItsCounters(Mutant):
         return AcceptanceStats(num_cycles=passes, num_drafted=7 * passes, num_accepted=4 * passes, num_committed=5 * passes)
 
 
-class TellsOfMoreThanItAccepted(Mutant):
+class TellsOfMoreThanItAccepted(Recorded):
     """Drafts, and doubles what was accepted."""
 
     def acceptance(self) -> AcceptanceStats:
@@ -135,7 +174,7 @@ def softmax_q_for_an_argmax_walk() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def sound() -> VerifyReport:
-    return verified(reference().drafted(), NUM_TOKENS)
+    return verified(Recorded(drafting()), NUM_TOKENS)
 
 
 def test_the_sound_engine_is_lossless_at_the_default_size(sound: VerifyReport) -> None:
@@ -152,7 +191,7 @@ def test_it_says_what_tempering_it_would_have_found(sound: VerifyReport) -> None
 
 
 def test_a_temperature_a_twentieth_off_is_found() -> None:
-    report = verified(Tempers(reference().drafted()), NUM_TOKENS)
+    report = verified(Tempers(drafting()), NUM_TOKENS)
     assert not report.lossless
     assert not report.laws["all"].lossless
     assert not report.differences
@@ -160,41 +199,41 @@ def test_a_temperature_a_twentieth_off_is_found() -> None:
 
 def test_a_softmax_q_for_an_argmax_walk_is_found() -> None:
     with softmax_q_for_an_argmax_walk():
-        report = verified(reference().drafted(), NUM_TOKENS)
+        report = verified(Recorded(Record(reference().drafted())), NUM_TOKENS)  # nothing that was said before
     assert not report.lossless
     assert not report.laws["all"].lossless
     assert not report.differences
 
 
 def test_a_token_swapped_in_a_thousand_is_found() -> None:
-    report = verified(SwapsATokenInAThousand(reference().drafted()), FEW)
+    report = verified(SwapsATokenInAThousand(drafting()), FEW)
     assert not report.lossless
     assert {each.verdict for each in report.differences} == {"not lossless"}
 
 
 def test_what_leaks_past_the_end_of_sequence_is_found() -> None:
-    report = verified(LeaksPastTheEnd(reference().drafted()), FEW)
+    report = verified(LeaksPastTheEnd(drafting()), FEW)
     assert not report.lossless
     assert report.differences
     assert all(each.expected is None and each.verdict == "not lossless" for each in report.differences)
 
 
 def test_a_drafter_that_is_off_is_found() -> None:
-    report = verified(HasNoDrafter(reference().drafted()), FEW)
+    report = verified(HasNoDrafter(drafting()), FEW)
     assert not report.lossless
     assert not report.differences
     assert any("the drafter is off" in finding for finding in report.findings)
 
 
 @pytest.mark.parametrize("mutant", [InventsItsCounters, TellsOfMoreThanItAccepted])
-def test_counters_that_are_not_true_are_found(mutant: type[Mutant]) -> None:
-    report = verified(mutant(reference().drafted()), FEW)
+def test_counters_that_are_not_true_are_found(mutant: type[Recorded]) -> None:
+    report = verified(mutant(drafting()), FEW)
     assert not report.lossless
     assert not report.differences
     assert any("counters are not true" in finding for finding in report.findings), report.findings
 
 
-class TakesNoSeeds(Mutant):
+class TakesNoSeeds(Recorded):
     """As SGLang: a request with a seed is refused. Sound otherwise."""
 
     takes_seeds = False
@@ -204,7 +243,7 @@ class TakesNoSeeds(Mutant):
         return params
 
 
-class CountsNothingAlone(Mutant):
+class CountsNothingAlone(Recorded):
     """As vLLM without a drafter: there are no counters to be read."""
 
     def acceptance(self) -> AcceptanceStats:
@@ -212,9 +251,9 @@ class CountsNothingAlone(Mutant):
 
 
 def test_an_engine_that_takes_no_seeds_is_asked_without() -> None:
-    assert verified(TakesNoSeeds(reference().drafted()), FEW).lossless
+    assert verified(TakesNoSeeds(drafting()), FEW).lossless
 
 
 def test_a_target_alone_is_not_asked_for_counters() -> None:
-    asked = trial(FEW).ask_plain(CountsNothingAlone(reference().plain()))
+    asked = trial(FEW).ask_plain(CountsNothingAlone(alone()))
     assert [answer.token_ids for answer in asked.alone] == [answer.token_ids for answer in plain().alone]
