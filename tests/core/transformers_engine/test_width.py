@@ -234,8 +234,22 @@ def simulate(
 
 
 def test_a_drafter_that_does_not_pay_costs_next_to_nothing() -> None:
-    speed, _ = simulate(lambda width: 0, lambda width: 1.0 + (0.6 if width else 0.0) + 0.05 * width, cycles=2000)
-    assert speed > 0.98
+    cost = lambda width: 1.0 + (0.6 if width else 0.0) + 0.05 * width  # noqa: E731
+    for cycles in (500, 2000):
+        speed, _ = simulate(lambda width: 0, cost, cycles)
+        assert speed > 0.98
+
+
+def test_a_first_cycle_that_was_slow_is_forgotten() -> None:
+    """Where memory is laid out and libraries are loaded; it says nothing about the width."""
+    width, cost, seen = Auto(7), lambda w: 1.0 + (0.4 if w else 0.0), set[int]()
+    for _ in range(100):
+        chosen = width.choose(1)
+        slow = 1 if chosen in seen else 30
+        seen.add(chosen)
+        width.note(chosen, [(chosen, chosen)] if chosen else [], slow * cost(chosen))
+    assert width.choose(1) == 7
+    assert width.rest == 0
 
 
 @pytest.mark.parametrize("right", range(1, 8))
