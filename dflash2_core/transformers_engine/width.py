@@ -47,9 +47,9 @@ class Fixed:
 class Auto:
     """The width with the most tokens a second: tokens by how often each position was accepted, seconds as they were measured.
 
-    0 is among them. A drafter that does not pay is left alone and tried again after a rest, so long that trials take no more than
-    their share, and twice as long each time that it still does not. Only the number of passes depends on the width, and where
-    blocks begin: greedy ids do not.
+    0 is among them. A drafter that does not pay is left alone and tried again after a rest, so long that trials take no more
+    than their share, and twice as long each time that it still does not. Only the number of passes depends on the width, and
+    where blocks begin: greedy ids do not.
     """
 
     def __init__(self, num_drafts: int) -> None:
