@@ -32,6 +32,9 @@ def doctor(
     target: Annotated[Path | None, typer.Option(help="The target: its Hugging Face folder, or its GGUF.")] = None,
     drafter: Annotated[Path | None, typer.Option(help="The drafter: its folder, or its GGUF.")] = None,
     engine: Annotated[list[str] | None, typer.Option(help="Look at this engine alone; may be given again.")] = None,
+    program: Annotated[
+        Path | None, typer.Option(help="The program of the one engine named. Default: where its adapter finds it.")
+    ] = None,
     parallel: Annotated[int, typer.Option(min=1, help="Requests at once, for the memory.")] = 1,
     context: Annotated[int | None, typer.Option(min=2, help="Positions of a request. Default: as many as both have.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, nothing else.")] = False,
@@ -45,6 +48,8 @@ def doctor(
     names = engine or engine_names()
     if not names and target is None and drafter is None:
         raise EngineError("there is nothing to look at: no engine's adapter is installed, and no pair was given")
+    if program is not None and len(names) != 1:
+        raise EngineError("--program says where one engine is: name that one with --engine")
     asked = Asked(
         target=target,
         drafter=drafter,
@@ -53,7 +58,7 @@ def doctor(
         rows=parallel,
         context=context,
     )
-    engines = [find_engine(name) for name in dict.fromkeys(names)]
+    engines = [find_engine(name, program) for name in dict.fromkeys(names)]
     with Console(stderr=True, quiet=as_json).status("looking") as status:
         found = diagnose(asked, engines, os.environ, doing=status.update)
     if as_json:

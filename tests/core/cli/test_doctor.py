@@ -27,7 +27,11 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> dict[str, EngineReport]:
     reports = {name: report(name) for name in ("llama-cpp", "sglang", "vllm")}
     module, real = sys.modules["dflash2_core.cli.doctor"], sys.modules["dflash2_core.engines"].find_engine
     monkeypatch.setattr(module, "engine_names", lambda: sorted(reports))
-    monkeypatch.setattr(module, "find_engine", lambda name: FakeEngine(reports[name]) if name in reports else real(name))
+    monkeypatch.setattr(
+        module,
+        "find_engine",
+        lambda name, program: FakeEngine(reports[name]) if name in reports and program is None else real(name, program),
+    )
     for variable in ("DFLASH2_VLLM", "DFLASH2_SGLANG", "VLLM_PLUGINS", "SGLANG_PLUGINS", "SGLANG_SIMULATE_ACC_LEN"):
         monkeypatch.delenv(variable, raising=False)
     for variable, value in QUIET.items():
@@ -150,6 +154,20 @@ def test_what_cannot_be_read_could_not_be_looked_at(arguments: tuple[str, ...], 
     done = dflash2("doctor", *arguments)
     assert done.returncode == 2
     assert words in done.stderr
+
+
+def test_an_engine_is_looked_for_where_it_is_said_to_be(tmp_path: Path) -> None:
+    done = dflash2("doctor", "--engine", "llama-cpp", "--program", tmp_path / "nowhere", "--json")
+    assert done.returncode == 1, done.stderr
+    [finding] = [each for each in json.loads(done.stdout)["findings"] if each["level"] == "error"]
+    assert f"{tmp_path / 'nowhere'}, which the setting names, is no program" in finding["reason"]
+
+
+@pytest.mark.parametrize("named", [(), ("--engine", "vllm", "--engine", "sglang")])
+def test_a_program_is_one_engines(named: tuple[str, ...]) -> None:
+    done = dflash2("doctor", *named, "--program", sys.executable)
+    assert done.returncode == 2
+    assert "--program says where one engine is: name that one with --engine" in done.stderr
 
 
 def test_with_nothing_to_look_at_it_could_not_run(engines: dict[str, EngineReport]) -> None:
