@@ -19,6 +19,7 @@ from tests.sglang.servers import PYTHON, ROOT, running
 from tests.sglang.serving import Served, serve_and_end
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the marks in this hook too
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Servers that are compared with each other are asked by one process."""
     group(items, Path(__file__).parent, {"plain", "overlapped", "drafted", "pressed", "paged"})

@@ -22,6 +22,7 @@ ROOMY: dict[str, Any] = {
 }
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the marks in this hook too
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What asks the drafting engines of all tests goes to one process; plain vLLM is started in both."""
     group(items, Path(__file__).parent, {"drafted", "tight"})
