@@ -43,7 +43,7 @@ sglang: $(VENV)/.ready
 
 # Some five minutes, ten, and ten.
 test-llama-cpp: llama-cpp
-	OMP_NUM_THREADS=1 $(RUN)/pytest tests/llama_cpp tests/examples/test_llama_cpp.py
+	OMP_NUM_THREADS=1 $(RUN)/pytest -n 2 --dist loadfile tests/llama_cpp tests/examples/test_llama_cpp.py
 
 test-vllm: vllm
 	OMP_NUM_THREADS=1 $(RUN)/pytest -n 2 --dist loadgroup tests/vllm tests/examples/test_vllm.py
