@@ -2,9 +2,9 @@
 
 It begins as the embedded DFlash 2 drafter without its selector and its convolutions, and learns to draft without them from the
 responses that `recipes.tiny_pair.build` left in its work folder: each slot's cross-entropy against the target's distribution,
-more and more TV; at last TV on arithmetic alone. Greedy responses are left out, and early slots weigh more: it is there to have
-drafts accepted above temperature 0, where a slot that cannot know what the slot before drew soon has little to win, and least
-where the text is uncertain.
+more and more TV; at last TV on arithmetic alone, in two rounds. Greedy responses are left out, and early slots weigh more: it is
+there to have drafts accepted above temperature 0, where a slot that cannot know what the slot before drew soon has little to win,
+and least where the text is uncertain.
 """
 
 import argparse
@@ -78,7 +78,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("runs/tiny_pair"))
     parser.add_argument("--output", type=Path, default=Path("runs/first_version"))
     parser.add_argument("--minutes", type=float, default=38, help="on all of it")
-    parser.add_argument("--minutes-of-arithmetic", type=float, default=10)
+    parser.add_argument("--minutes-of-arithmetic", type=float, nargs=2, default=(10, 30), help="in the one round and the other")
     arguments = parser.parse_args()
     pair, output = tiny_pair(), arguments.output
     target = Target.from_pretrained(pair.target, dtype="float32", device="cpu")
@@ -86,8 +86,8 @@ def main() -> None:
     drafter = stripped(pair.drafter)
     everything = [document for domain in DOMAINS for document in texts[domain]]
     learn(drafter, target, everything, output / "all", minutes=arguments.minutes, rate=0.002, mix="ce-tv")
-    sums = output / "arithmetic"
-    learn(drafter, target, texts["arithmetic"], sums, minutes=arguments.minutes_of_arithmetic, rate=0.001, mix="tv")
+    for turn, minutes in enumerate(arguments.minutes_of_arithmetic):
+        learn(drafter, target, texts["arithmetic"], output / f"arithmetic {turn}", minutes=minutes, rate=0.001, mix="tv")
     save_drafter(drafter.to(torch.bfloat16), output / "drafter")
 
 
