@@ -55,7 +55,7 @@ class Batch:
         self._cache.clear(row)
         if self._context is not None:
             self._context.join()
-        if not request.params.speculate or self.width.rest >= min(request.budget, GIVE_UP):
+        if not request.params.speculate or self.width.rest(len(self.requests)) >= min(request.budget, GIVE_UP):
             self._given_up.add(request)
         try:
             logits = self._prefill(request.prompt, row, () if request in self._given_up else self._taps)
@@ -90,7 +90,7 @@ class Batch:
     def _cycle(self, requests: Sequence[Request]) -> list[tuple[Request, list[int]]]:
         begin = time.perf_counter()
         anchors = torch.tensor([request.output[-1] for request in requests], device=self.target.device)
-        width = self._choose_width()
+        width, chosen = self._choose_width()
         if width > 0 or len(self._late) >= MOST_LATE:
             self._catch_up()
         asked, reasons = zip(*(self._drafts_to_ask(row, request, width) for row, request in enumerate(requests)), strict=True)
@@ -115,8 +115,8 @@ class Batch:
         self.target.rewind(self._cache, counts)
         if self._context is not None and taps is not None:
             self._late.append((taps, [count if is_seen else 0 for count, is_seen in zip(counts, seen, strict=True)]))
-        if len(accepted) == len(requests) or width == 0:  # else it was a cycle of several widths
-            self.width.note(width, accepted, time.perf_counter() - begin)
+        if chosen and max((drafted for drafted, _ in accepted), default=0) == width:  # else it was a cycle of another width
+            self.width.note(len(requests), width, accepted, time.perf_counter() - begin)
         return progress
 
     @torch.inference_mode()
@@ -145,16 +145,18 @@ class Batch:
         for taps, counts in late:
             self._context.append(taps, counts)
 
-    def _choose_width(self) -> int:
-        """What this cycle asks for; requests that it will not ask for again are given up, with all that costs for them."""
-        if not self.width.rest and self._given_up.issuperset(self.requests):
-            return 0
-        width = self.width.choose(len(self.requests))
+    def _choose_width(self) -> tuple[int, bool]:
+        """What this cycle asks for, and whether that was a choice; requests that it will not ask for again are given up."""
+        rows = len(self.requests)
+        if not self.width.rest(rows) and self._given_up.issuperset(self.requests):
+            return 0, False
+        width = self.width.choose(rows)
         if width == 0:
-            self._given_up.update(each for each in self.requests if self.width.rest >= min(each.remaining, GIVE_UP))
+            rest = self.width.rest(rows)
+            self._given_up.update(each for each in self.requests if rest >= min(each.remaining, GIVE_UP))
         if self._given_up.issuperset(self.requests):
             self._late.clear()
-        return width
+        return width, True
 
     def _prefill(self, prompt: Sequence[int], row: int, wanted: Sequence[int]) -> Tensor:
         """Logits [1, 1, V] after the prompt's last token; wanted: layers to tap."""

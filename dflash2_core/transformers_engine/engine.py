@@ -67,7 +67,7 @@ class TransformersEngine:
         self.max_batch_size, self.prefill_chunk = max_batch_size, prefill_chunk
         self.drafter = drafter
         self.num_drafts = _drafts_per_cycle(drafter, block_size)
-        self._width = WIDTHS[width](self.num_drafts)
+        self._width = WIDTHS[width if self.num_drafts else "fixed"](self.num_drafts)
         self._acceptance = AcceptanceStats()
         self._warned = False
         if drafter is not None:

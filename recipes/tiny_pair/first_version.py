@@ -2,9 +2,9 @@
 
 It begins as the embedded DFlash 2 drafter without its selector and its convolutions, and learns to draft without them from the
 responses that `recipes.tiny_pair.build` left in its work folder: each slot's cross-entropy against the target's distribution,
-more and more TV; at last TV on arithmetic alone, in two rounds. Greedy responses are left out, and early slots weigh more: it is
-there to have drafts accepted above temperature 0, where a slot that cannot know what the slot before drew soon has little to win,
-and least where the text is uncertain.
+more and more TV; at last TV on arithmetic alone, in two rounds. Greedy responses are left out, and early slots weigh more: it
+is there to have drafts accepted above temperature 0, where a slot that cannot know what the slot before drew soon has little to
+win, and least where the text is uncertain.
 """
 
 import argparse

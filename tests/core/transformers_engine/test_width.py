@@ -31,8 +31,6 @@ def target() -> Target:
 class Flips:
     """Another width each cycle, none among them."""
 
-    rest = 0
-
     def __init__(self, seed: int) -> None:
         self.random, self.chosen, self.noted = random.Random(seed), Counter[int](), Counter[int]()
 
@@ -41,7 +39,10 @@ class Flips:
         self.chosen[width] += 1
         return width
 
-    def note(self, width: int, accepted: Sequence[tuple[int, int]], seconds: float) -> None:
+    def rest(self, rows: int) -> int:
+        return 0
+
+    def note(self, rows: int, width: int, accepted: Sequence[tuple[int, int]], seconds: float) -> None:
         assert all(0 <= kept <= drafted <= width for drafted, kept in accepted)
         assert seconds > 0
         self.noted[width] += 1
@@ -109,15 +110,18 @@ class Rests(Flips):
 
     def __init__(self, length: int) -> None:
         super().__init__(0)
-        self.length, self.rest, self.until = length, 0, 3
+        self.length, self.left, self.until = length, 0, 3
+
+    def rest(self, rows: int) -> int:
+        return self.left
 
     def choose(self, rows: int) -> int:
-        if self.rest > 0:
-            self.rest -= 1
+        if self.left > 0:
+            self.left -= 1
             return 0
         self.until -= 1
         if self.until == 0:
-            self.rest, self.until = self.length, 3
+            self.left, self.until = self.length, 3
         return 7
 
 
@@ -140,7 +144,7 @@ def test_a_rest_passes_while_nothing_is_drafted_and_then_requests_draft_again(ta
     for _ in range(32):
         (completion,) = engine.generate(PROMPTS[0], PARAMS)
         drafted.append(completion.stats.num_cycles > 0)
-    assert width.rest > 0
+    assert width.left > 0
     assert drafted[:2] == [True, False]
     assert 2 <= sum(drafted) <= 5
 
@@ -228,7 +232,7 @@ def simulate(
         chosen = width.choose(1)
         took = seconds_of(chosen) * noise.uniform(0.95, 1.05)
         kept = min(chosen, tokens_of(chosen))
-        width.note(chosen, [(chosen, kept)] if chosen else [], took)
+        width.note(1, chosen, [(chosen, kept)] if chosen else [], took)
         tokens, seconds = tokens + 1 + kept, seconds + seconds_of(chosen)
     return tokens / seconds, width
 
@@ -247,9 +251,47 @@ def test_a_first_cycle_that_was_slow_is_forgotten() -> None:
         chosen = width.choose(1)
         slow = 1 if chosen in seen else 30
         seen.add(chosen)
-        width.note(chosen, [(chosen, chosen)] if chosen else [], slow * cost(chosen))
+        width.note(1, chosen, [(chosen, chosen)] if chosen else [], slow * cost(chosen))
     assert width.choose(1) == 7
-    assert width.rest == 0
+    assert width.rest(1) == 0
+
+
+def test_what_does_not_pay_for_eight_says_nothing_of_one() -> None:
+    """Acceptance is the drafter's; what a block costs beside a step is another thing for each number of requests."""
+    cost = {1: lambda w: 1.0 + (0.3 if w else 0.0), 8: lambda w: 2.0 + (14.0 if w else 0.0)}
+    width, alone = Auto(7), []
+    for rows, cycles in ((1, 200), (8, 60), (1, 200), (8, 60), (1, 200)):
+        for _ in range(cycles):
+            chosen = width.choose(rows)
+            width.note(rows, chosen, [(chosen, min(chosen, 5))] * rows if chosen else [], cost[rows](chosen))
+            alone += [chosen] if rows == 1 else []
+    assert width.rest(8) > 60
+    assert width.rest(1) == 0
+    assert sum(chosen >= 5 for chosen in alone) > 0.95 * len(alone)
+
+
+def test_requests_that_never_draft_are_part_of_what_it_costs() -> None:
+    """A block that pays where all draft does not pay where one in eight does."""
+    cost = lambda w: 1.0 + (1.0 if w else 0.0)  # noqa: E731
+    for drafting, pays in ((8, True), (1, False)):
+        width, chosen = Auto(7), []
+        for _ in range(300):
+            chosen.append(width.choose(8))
+            width.note(8, chosen[-1], [(chosen[-1], min(chosen[-1], 3))] * drafting if chosen[-1] else [], cost(chosen[-1]))
+        assert (sum(each > 0 for each in chosen[100:]) > 150) is pays
+
+
+def test_nothing_that_is_measured_breaks_it() -> None:
+    chance, width = random.Random(3), Auto(7)
+    for _ in range(20_000):
+        rows = chance.randint(1, 4)
+        chosen = width.choose(rows)
+        assert 0 <= chosen <= 7
+        assert 0 <= width.rest(rows) <= 4096
+        drafting = chance.randint(1, rows) if chosen else 0
+        accepted = [(chosen, chance.randint(0, chosen)) for _ in range(drafting)]
+        if chance.random() < 0.9:
+            width.note(rows, chosen, accepted, chance.choice([0.0, 1e-6, 1.0, 100.0]))
 
 
 @pytest.mark.parametrize("right", range(1, 8))
@@ -267,8 +309,32 @@ def test_when_a_drafter_begins_to_pay_it_is_noticed() -> None:
         chosen = []
         for _ in range(3000):
             chosen.append(width.choose(1))
-            width.note(chosen[-1], [(chosen[-1], min(chosen[-1], right))] if chosen[-1] else [], cost(chosen[-1]))
+            width.note(1, chosen[-1], [(chosen[-1], min(chosen[-1], right))] if chosen[-1] else [], cost(chosen[-1]))
         assert Counter(chosen[-200:]).most_common(1)[0][0] == (7 if phase else 0)
+
+
+def test_without_a_drafter_there_is_nothing_to_choose(target: Target) -> None:
+    """For long enough that a rest would end."""
+    params = SamplingParams(max_new_tokens=80, ignore_eos=True)
+    expected = TransformersEngine(target).generate(PROMPTS[:1], params)
+    (completion,) = TransformersEngine(target, width="auto").generate(PROMPTS[:1], params)
+    assert completion.token_ids == expected[0].token_ids
+    assert completion.stats.skipped["no drafter"] == 79
+
+
+def test_what_is_measured_is_what_was_chosen_for_as_many_requests(target: Target) -> None:
+    """One request drafts beside one that does not: whole cycles of both are noted, and none of another number."""
+    engine = TransformersEngine(target, random_drafter(seed=2, **FITS), max_batch_size=2)
+    engine._width = flips = Flips(1)  # type: ignore[assignment]
+    noted: list[tuple[int, int]] = []
+    flips.note = lambda rows, width, accepted, seconds: noted.append((rows, width))  # type: ignore[method-assign]
+    off = SamplingParams(max_new_tokens=100, ignore_eos=True, speculate=False)
+    engine.generate(PROMPTS[:2], [PARAMS, off])
+    assert {rows for rows, _ in noted} <= {1, 2}
+    assert {width for rows, width in noted if rows == 2} == {0, 1, 3, 7}
+    noted.clear()
+    engine.generate(PROMPTS[:2], off)
+    assert noted == []
 
 
 def test_the_engine_measures_and_writes_the_same(target: Target) -> None:
