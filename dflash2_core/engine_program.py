@@ -19,7 +19,8 @@ def stated_program(setting: Path | None, variable: str, *, expected: str) -> Pat
     if stated is not None and (not os.access(stated, os.X_OK) or stated.is_dir()):
         where = "the setting" if setting else variable
         raise EngineError(f"{stated}, which {where} names, is no program: expected {expected}")
-    return stated
+    # Absolute, or a file of this folder would be looked for on PATH. Links stay: an environment's python is one.
+    return None if stated is None else Path(os.path.abspath(stated))
 
 
 def built_program(path: Path) -> Path | None:

@@ -1,64 +1,18 @@
 """The command `dflash2`: one module a command, and the one place where errors become a sentence and an exit code.
 
-Exit codes: 0 done, 1 a finding, 2 could not run.
+Exit codes: 0 done, 1 a finding, 2 could not run; ended by a signal, 128 and its number.
 """
 
 import io
 import os
+import signal
 import sys
-from typing import Annotated
+from types import FrameType
 
-import typer
-
-from dflash2_core import __version__
-from dflash2_core.cli.bench import bench
-from dflash2_core.cli.convert import convert_command
-from dflash2_core.cli.doctor import doctor
-from dflash2_core.cli.export_gguf import export_gguf
-from dflash2_core.cli.generate import generate
-from dflash2_core.cli.handing_on import HandsOn
-from dflash2_core.cli.inspect import inspect
-from dflash2_core.cli.manifest import manifest
-from dflash2_core.cli.recipe import recipe
-from dflash2_core.cli.serve import serve
-from dflash2_core.cli.train import train
-from dflash2_core.cli.verify import verify
 from dflash2_core.errors import Dflash2Error
 
-app = typer.Typer(
-    name="dflash2",
-    help="DFlash 2 speculative decoding: the target's own text, in far fewer of its passes.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-)
-app.command()(generate)
-app.command()(inspect)
-app.command()(train)
-app.command("export-gguf")(export_gguf)
-app.command("convert")(convert_command)
-app.command()(manifest)
-app.command()(recipe)
-app.command(cls=HandsOn)(serve)
-app.command(cls=HandsOn)(verify)
-app.command(cls=HandsOn)(doctor)
-app.command(cls=HandsOn)(bench)
-
-
-def _tell_version(asked: bool) -> None:
-    if asked:
-        print(f"dflash2 {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _before_any_command(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Say which version this is.")
-    ] = False,
-) -> None:
-    pass
-
+ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""What ends a process at once, unless it was told to do otherwise: an engine that it has started would stay."""
 
 EXTRAS = {"transformers": "transformers", "tokenizers": "transformers", "gguf": "gguf", "PIL": "bench"}
 """Module -> the extra that brings it."""
@@ -70,7 +24,12 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a character is no reason to stop
+    for number in ENDS:
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _end)
     try:
+        from dflash2_core.cli.commands import app  # some seconds, in which it may be interrupted
+
         app(prog_name="dflash2")
     except Dflash2Error as error:
         sys.exit(_could_not_run(str(error)))
@@ -82,6 +41,11 @@ def main() -> None:
         sys.exit(_could_not_run(f"what was read is not UTF-8 text: {error}"))
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _end(number: int, _: FrameType | None) -> None:
+    """In order: what was opened is closed, and engines that were started end."""
+    sys.exit(128 + number)
 
 
 def _could_not_run(sentence: str) -> int:

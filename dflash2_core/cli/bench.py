@@ -15,6 +15,7 @@ from rich.table import Table
 from dflash2_core.assets import held_out_prompts, tiny_pair
 from dflash2_core.cli.handing_on import handed_on
 from dflash2_core.cli.opening import as_manifested
+from dflash2_core.cli.writing import require_place, write
 from dflash2_core.config import DrafterConfig
 from dflash2_core.conformance.under_test import OWN, UnderTest
 from dflash2_core.engines import EngineOptions, engine_names, find_engine
@@ -41,12 +42,14 @@ def bench(
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Medians are over these.")] = 3,
     batches: Annotated[str, typer.Option(help="Numbers of requests at once.")] = "1,4,16",
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="Of each request.")] = 128,
+    max_new_tokens: Annotated[int, typer.Option(min=3, help="Of each request; less leaves no room for a draft.")] = 128,
     html: Annotated[Path | None, typer.Option(help="Write the report with its charts as one HTML file, too.")] = None,
     png: Annotated[Path | None, typer.Option(help="Write the charts as a picture, too (the extra bench).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object with every sample, nothing else.")] = False,
 ) -> None:
     """Time engines with and without the drafter, side by side; exit code 1 where nothing was drafted, or texts differ."""
+    for place in (html, png):
+        require_place(place)
     import transformers
 
     from dflash2_core.benchmarks.benching import BenchReport, measure
@@ -105,14 +108,14 @@ def bench(
         measured=measured,
         left_out=left_out,
     )
-    if html is not None:
-        html.write_text(page(report), encoding="utf-8")
-    if png is not None:
-        png.write_bytes(drawn(stacked(charts(report))))
     if as_json:
-        print(json.dumps(report.to_dict()))
+        print(json.dumps(report.to_dict()), flush=True)
     else:
         _show(Console(highlight=False), report)
+    if html is not None:
+        write(html, page(report))
+    if png is not None:
+        write(png, drawn(stacked(charts(report))))
     if report.findings:
         raise typer.Exit(1)
 

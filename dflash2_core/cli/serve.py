@@ -16,7 +16,7 @@ from dflash2_core.cli.opening import as_manifested
 from dflash2_core.engines import Command, EngineOptions, find_engine
 from dflash2_core.errors import EngineError
 
-ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 def serve(
@@ -88,12 +88,14 @@ class _InTheForeground:
 
     @contextmanager
     def told_of(self, numbers: Sequence[signal.Signals]) -> Iterator[None]:
-        before = {number: signal.signal(number, self._told) for number in numbers}
+        """But for those that were ignored before, as `nohup` has it. Once told, there is nothing more to be told."""
+        heard = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, self._told) for number in heard}
         try:
             yield
         finally:
             for number, handler in before.items():
-                signal.signal(number, handler)
+                signal.signal(number, signal.SIG_IGN if self.times_told else handler)
 
     def run(self, command: Command) -> int:
         environment = os.environ | dict(command.env)

@@ -13,6 +13,7 @@ from dflash2_core.assets import tiny_pair
 from dflash2_core.checkpoint.files import is_gguf
 from dflash2_core.cli.export_gguf import exporter
 from dflash2_core.cli.handing_on import handed_on
+from dflash2_core.cli.writing import require_place, write
 from dflash2_core.config import DrafterConfig
 from dflash2_core.conformance.cases import PER_KIND, Encode, encoder
 from dflash2_core.conformance.identity import TIES
@@ -61,6 +62,7 @@ def verify(
 
     What stands behind -- is handed on to the engine as it is.
     """
+    require_place(html)
     if computes_in not in TIES:
         raise EngineError(f"--computes-in is {computes_in!r}: expected one of {', '.join(TIES)}")
     if (plain is None) != (speculative is None):
@@ -91,12 +93,12 @@ def verify(
         own = None if known is None else known.target
         report = judge(trial, without, drafted, target=own, of_core=of_core, alpha=alpha, tie=TIES[computes_in])
     facts = tested.facts() | {"computes in": computes_in}
-    if html is not None:
-        html.write_text(page(report.to_dict(), facts), encoding="utf-8")
     if as_json:
-        print(json.dumps({"tested": facts} | report.to_dict()))
+        print(json.dumps({"tested": facts} | report.to_dict()), flush=True)
     else:
         _show(Console(highlight=False), report, facts)
+    if html is not None:
+        write(html, page(report.to_dict(), facts))
     if not report.lossless:
         raise typer.Exit(1)
 

@@ -109,7 +109,7 @@ def read_tokenizer(folder: Path) -> Tokenizer | None:
         tokens |= {token["id"]: token["content"] for token in added}
         merges = model.get("merges")
         joined = None if merges is None else tuple(merge if isinstance(merge, str) else " ".join(merge) for merge in merges)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     return Tokenizer(tokens=tokens, merges=joined)
 
@@ -126,8 +126,8 @@ def read_chat_template(folder: Path) -> str | None:
     except (OSError, CheckpointError):
         return None
     if isinstance(found, list):
-        templates = {each.get("name"): each.get("template") for each in found if isinstance(each, Mapping)}
-        found = templates.get("default")
+        named = (each for each in found if isinstance(each, Mapping) and each.get("name") == "default")
+        found = next((each.get("template") for each in named), None)
     return found if isinstance(found, str) else None
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from dflash2_core.cli import app
+from dflash2_core.cli.commands import app
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"

@@ -41,4 +41,4 @@ def test_above_temperature_0_drafts_are_drawn_and_the_law_is_the_targets(first: 
     print(report, f"acceptance length {stats.mean_acceptance_length:.3f}")
     assert report.lossless, str(report)
     assert report.smallest_tempering < 1.2
-    assert stats.mean_acceptance_length > 1.6  # seen with earlier weights of this drafter: 1.72, and 1.77 with 64 ids of room
+    assert stats.mean_acceptance_length > 1.8

@@ -42,5 +42,4 @@ def test_twenty_thousand_tokens_are_the_targets_own(engine: VllmProcess) -> None
     assert report.num_tokens >= 20_000
     assert report.lossless, str(report)
     print("acceptance length", ran.acceptance_length)
-    # Seen: 1.81. The run draws anew each time, and its acceptance length has a standard error of 0.013: four of them below.
-    assert ran.acceptance_length > 1.75, ran.acceptance_length
+    assert ran.acceptance_length > 1.8, ran.acceptance_length
