@@ -55,7 +55,7 @@ def number(options: Mapping[str, str], *names: str) -> float | None:
 def _object(name: str, text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise EngineError(f"{name} is followed by {shown(text)}: expected a JSON object, in quotes") from None
     if not isinstance(found, dict):
         raise EngineError(f"{name} is followed by {shown(text)}: expected a JSON object")
@@ -65,13 +65,13 @@ def _object(name: str, text: str) -> dict[str, Any]:
 def _plain(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 
 def _is_number(text: str) -> bool:
     try:
         float(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True

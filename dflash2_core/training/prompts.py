@@ -21,7 +21,7 @@ def read_prompts(path: str | Path, tokenizer: PreTrainedTokenizerBase | None) ->
     path = Path(path)
     try:
         entries = list(_entries(path))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise Dflash2Error(f"the prompts in {path} could not be read: {error}") from error
     prompts = []
     for number, entry in enumerate(entries, start=1):

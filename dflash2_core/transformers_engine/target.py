@@ -332,7 +332,7 @@ def _require_folder(path: Path) -> None:
             raise ValueError("it is no JSON object")
     except OSError as error:
         raise CheckpointError(f"no target model at {path!s:.200}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(
             f"the generation_config.json in {path}, which names what ends a text, is broken: {error}"
         ) from error

@@ -39,6 +39,13 @@ def test_a_setting_goes_before_the_variable(monkeypatch: pytest.MonkeyPatch, tmp
         stated_program(None, VARIABLE, expected="one")
 
 
+def test_a_program_of_this_folder_is_not_looked_for_on_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "engine").symlink_to(PYTHON)
+    monkeypatch.chdir(tmp_path)
+    for said in ("./engine", "engine"):
+        assert stated_program(Path(said), VARIABLE, expected="one") == tmp_path / "engine"
+
+
 def test_what_was_built_is_found_from_the_folder_one_is_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     assert built_program(Path("nowhere/bin/engine")) is None

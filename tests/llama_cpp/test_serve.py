@@ -19,6 +19,7 @@ from tests.llama_cpp.spoiling import rebuilt
 
 SERVE = [sys.executable, "-m", "dflash2_core.cli", "serve"]
 DEADLINE = 120
+ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -63,7 +64,7 @@ def free_port() -> int:
         return port
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", ENDS)
 def test_it_serves_a_folder_until_it_is_ended(number: signal.Signals, files: Path, tmp_path: Path) -> None:
     port, log = free_port(), tmp_path / "log"
     arguments = [files / "target.gguf", tiny_pair().drafter, "--port", str(port), "--cache", tmp_path, "--", "-t", "1"]
@@ -76,6 +77,57 @@ def test_it_serves_a_folder_until_it_is_ended(number: signal.Signals, files: Pat
         assert process.wait(30) == 0
         assert not Path(f"/proc/{children[0]}").exists()
     assert "drafts the most probable path at every temperature" in log.read_text()
+
+
+def test_told_again_and_again_it_ends_as_it_would_have(files: Path, tmp_path: Path) -> None:
+    """A second signal while the engine ends, one while this process does."""
+    port, log = free_port(), tmp_path / "log"
+    with in_the_foreground(files / "target.gguf", "--port", str(port), "--", "-t", "1", log=log) as process:
+        until_it_answers(process, f"http://127.0.0.1:{port}")
+        for _ in range(40):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.05)
+        assert process.wait(30) == 0
+    assert "Traceback" not in log.read_text()
+    assert "KeyboardInterrupt" not in log.read_text()
+
+
+def test_what_was_to_be_ignored_is_ignored(files: Path, tmp_path: Path) -> None:
+    """As `nohup` starts it."""
+    port, log = free_port(), tmp_path / "log"
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with in_the_foreground(files / "target.gguf", "--port", str(port), "--", "-t", "1", log=log) as process:
+            until_it_answers(process, f"http://127.0.0.1:{port}")
+            process.send_signal(signal.SIGHUP)
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(3)
+            until_it_answers(process, f"http://127.0.0.1:{port}")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("number", ENDS)
+def test_a_verification_that_is_ended_leaves_no_engine_behind(number: signal.Signals, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "dflash2_core.cli", "verify", "--engine", "llama-cpp", "--per-kind", "2"]
+    with (tmp_path / "log").open("wb") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=out, env=os.environ | {"XDG_CACHE_HOME": str(tmp_path)})
+    deadline = time.monotonic() + DEADLINE
+    while not (engines := [child for child in children_of(process.pid) if is_an_engine(child)]):
+        assert process.poll() is None, (tmp_path / "log").read_text()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(number)
+    assert process.wait(30) == 128 + number
+    assert not any(is_an_engine(child) for child in engines)
+    assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+def is_an_engine(pid: int) -> bool:
+    try:
+        return b"llama-server\0-m" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def children_of(pid: int) -> list[int]:

@@ -71,6 +71,9 @@ def test_a_drafter_whose_drafts_are_never_kept_is_exit_code_1(tmp_path: Path) ->
         (("--batches", "many"), "--batches is 'many'"),
         (("--engine", "vllm", "--engine", "transformers", "--", "--dtype", "float32"), "engine arguments belong to one engine"),
         (("--prompts", "no-such-file", "--engine", "transformers"), "the prompts in no-such-file could not be read"),
+        (("--html", "nowhere/b.html"), "nowhere/b.html cannot be written: there is no folder nowhere"),
+        (("--png", "/"), "/ is a folder: expected the name of a file to write"),
+        (("--max-new-tokens", "2"), "Invalid value for '--max-new-tokens'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -207,3 +207,22 @@ def test_a_folder_is_asked_whether_llama_cpp_could_have_it_without_writing_anyth
     found = refusal(folder, gguf_target)
     assert found is not None
     assert "its mask token 1 is the target's padding token" in found
+
+
+@pytest.mark.parametrize(
+    "templates", [[{"name": [], "template": "x"}], [{"template": "x"}, 3], [{"name": "default", "template": []}]]
+)
+def test_templates_without_a_default_one_are_none(templates: list[Any], tmp_path: Path) -> None:
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": templates}))
+    assert read_chat_template(tmp_path) is None
+
+
+def test_of_several_templates_the_default_one_counts(tmp_path: Path) -> None:
+    templates = [{"name": "tool_use", "template": "a"}, {"name": "default", "template": "b"}]
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": templates}))
+    assert read_chat_template(tmp_path) == "b"
+
+
+def test_a_tokenizer_that_is_nested_without_an_end_is_none(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text("[" * 200_000)
+    assert read_tokenizer(tmp_path) is None
