@@ -45,7 +45,7 @@ def doctor(
 
     What stands behind -- is what the engine named with --engine is, or will be, started with.
     """
-    names = engine or engine_names()
+    names = list(dict.fromkeys(engine or engine_names()))
     if not names and target is None and drafter is None:
         raise EngineError("there is nothing to look at: no engine's adapter is installed, and no pair was given")
     if program is not None and len(names) != 1:
@@ -58,7 +58,7 @@ def doctor(
         rows=parallel,
         context=context,
     )
-    engines = [find_engine(name, program) for name in dict.fromkeys(names)]
+    engines = [find_engine(name, program) for name in names]
     with Console(stderr=True, quiet=as_json).status("looking") as status:
         found = diagnose(asked, engines, os.environ, doing=status.update)
     if as_json:
