@@ -46,10 +46,10 @@ test-llama-cpp: llama-cpp
 	OMP_NUM_THREADS=1 $(RUN)/pytest -n 2 --dist loadfile tests/llama_cpp tests/examples/test_llama_cpp.py
 
 test-vllm: vllm
-	OMP_NUM_THREADS=1 $(RUN)/pytest -n 2 --dist loadgroup tests/vllm tests/examples/test_vllm.py
+	OMP_NUM_THREADS=1 $(RUN)/pytest -n 2 --dist loadfile tests/vllm tests/examples/test_vllm.py
 
 test-sglang: sglang
-	OMP_NUM_THREADS=1 $(RUN)/pytest -n 2 --dist loadgroup tests/sglang tests/examples/test_sglang.py
+	OMP_NUM_THREADS=1 $(RUN)/pytest -n 2 --dist loadfile tests/sglang tests/examples/test_sglang.py
 
 # One pair in every engine; writes build/cross_engine.md, which README shows.
 test-cross-engine: llama-cpp vllm sglang

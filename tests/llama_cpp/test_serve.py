@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -15,11 +15,11 @@ import pytest
 
 from dflash2_core.assets import tiny_pair
 from dflash2_core.server_process import NO_PROXY
+from tests.engines.signals import ENDS, heard
 from tests.llama_cpp.spoiling import rebuilt
 
 SERVE = [sys.executable, "-m", "dflash2_core.cli", "serve"]
 DEADLINE = 120
-ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -28,9 +28,14 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 @contextmanager
-def in_the_foreground(*arguments: str | Path, log: Path) -> Iterator["subprocess.Popen[bytes]"]:
+def in_the_foreground(
+    *arguments: str | Path, log: Path, ignoring: Sequence[signal.Signals] = ()
+) -> Iterator["subprocess.Popen[bytes]"]:
     with log.open("wb") as out:
-        process = subprocess.Popen([*SERVE, *map(str, arguments)], stdout=out, stderr=out)
+        with heard():
+            for number in ignoring:
+                signal.signal(number, signal.SIG_IGN)
+            process = subprocess.Popen([*SERVE, *map(str, arguments)], stdout=out, stderr=out)
         try:
             yield process
         finally:
@@ -95,22 +100,19 @@ def test_told_again_and_again_it_ends_as_it_would_have(files: Path, tmp_path: Pa
 def test_what_was_to_be_ignored_is_ignored(files: Path, tmp_path: Path) -> None:
     """As `nohup` starts it."""
     port, log = free_port(), tmp_path / "log"
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with in_the_foreground(files / "target.gguf", "--port", str(port), "--", "-t", "1", log=log) as process:
-            until_it_answers(process, f"http://127.0.0.1:{port}")
-            process.send_signal(signal.SIGHUP)
-            with pytest.raises(subprocess.TimeoutExpired):
-                process.wait(3)
-            until_it_answers(process, f"http://127.0.0.1:{port}")
-    finally:
-        signal.signal(signal.SIGHUP, before)
+    arguments = [files / "target.gguf", "--port", str(port), "--", "-t", "1"]
+    with in_the_foreground(*arguments, log=log, ignoring=[signal.SIGHUP]) as process:
+        until_it_answers(process, f"http://127.0.0.1:{port}")
+        process.send_signal(signal.SIGHUP)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(3)
+        until_it_answers(process, f"http://127.0.0.1:{port}")
 
 
 @pytest.mark.parametrize("number", ENDS)
 def test_a_verification_that_is_ended_leaves_no_engine_behind(number: signal.Signals, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "dflash2_core.cli", "verify", "--engine", "llama-cpp", "--per-kind", "2"]
-    with (tmp_path / "log").open("wb") as out:
+    with (tmp_path / "log").open("wb") as out, heard():
         process = subprocess.Popen(command, stdout=out, stderr=out, env=os.environ | {"XDG_CACHE_HOME": str(tmp_path)})
     deadline = time.monotonic() + DEADLINE
     while not (engines := [child for child in children_of(process.pid) if is_an_engine(child)]):

@@ -12,17 +12,26 @@ import pytest
 from dflash2_core.assets import tiny_pair
 from dflash2_sglang import Sglang
 from dflash2_sglang.server import SglangServer
-from tests.engines.grouping import group
+from tests.engines.grouping import Together
 from tests.sglang.asking import Answer, ask_at_the_limit, ask_cases, ask_sampled
 from tests.sglang.mutants import RETRACTING, mutated, plugged
 from tests.sglang.servers import PYTHON, ROOT, running
 from tests.sglang.serving import Served, serve_and_end
 
+ASK_THE_SAME = {
+    "test_greedy.py",
+    "test_openai.py",
+    "test_options.py",
+    "test_penalties.py",
+    "test_pressure.py",
+    "test_sampled.py",
+}
+"""Files that compare servers with each other."""
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the marks in this hook too
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Servers that are compared with each other are asked by one process."""
-    group(items, Path(__file__).parent, {"plain", "overlapped", "drafted", "pressed", "paged"})
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:
+    return Together(config, log, ASK_THE_SAME)
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from dflash2_core.errors import EngineError
 from dflash2_core.server_process import free_port
 from dflash2_sglang.server import SglangServer
 from tests.engines.pair import thirty_prompts
+from tests.engines.signals import heard
 from tests.sglang.asking import LOGPROBS, Answer, ask
 from tests.sglang.servers import ENVIRONMENT, PARALLEL, PYTHON, SMALL
 
@@ -48,7 +49,8 @@ def serve_and_end(log: Path) -> Served:
     command += ["--engine", "sglang", "--program", PYTHON, "--port", str(port), "--parallel", str(PARALLEL)]
     command += ["--", "--dtype", "bfloat16", *SMALL]
     with log.open("wb") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=out, env=os.environ | ENVIRONMENT, start_new_session=True)
+        with heard():
+            process = subprocess.Popen(command, stdout=out, stderr=out, env=os.environ | ENVIRONMENT, start_new_session=True)
         try:
             server = _once_it_answers(process, port)
             [child] = _children(process.pid)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.engines.grouping import group
+from tests.engines.grouping import Together
 from tests.engines.pair import thirty_prompts
 from tests.vllm.engines import DRAFTED, NEW_TOKENS, Ran, VllmProcess
 
@@ -22,10 +22,21 @@ ROOMY: dict[str, Any] = {
 }
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the marks in this hook too
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What asks the drafting engines of all tests goes to one process; plain vLLM is started in both."""
-    group(items, Path(__file__).parent, {"drafted", "tight"})
+ASK_THE_SAME = {
+    "test_greedy.py",
+    "test_hooks.py",
+    "test_limits.py",
+    "test_options.py",
+    "test_sampled.py",
+    "test_scales.py",
+    "test_start.py",
+}
+"""Files that ask `drafted` and `tight`; plain vLLM is started in both processes."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:
+    return Together(config, log, ASK_THE_SAME)
 
 
 @pytest.fixture(scope="session")

@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.engines.signals import ENDS, heard
+
 DEADLINE = 60
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+@pytest.mark.parametrize("number", ENDS)
 def test_while_its_modules_are_being_imported(number: signal.Signals) -> None:
-    process = subprocess.Popen([sys.executable, "-m", "dflash2_core.cli", "--help"], stdout=-1, stderr=-1, text=True)
+    with heard():
+        process = subprocess.Popen([sys.executable, "-m", "dflash2_core.cli", "--help"], stdout=-1, stderr=-1, text=True)
     deadline = time.monotonic() + DEADLINE
     while "libtorch" not in Path(f"/proc/{process.pid}/maps").read_text():
         assert process.poll() is None
