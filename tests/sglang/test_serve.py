@@ -23,8 +23,13 @@ def test_it_answers_chats_and_drafts(served: Served) -> None:
 
 
 def test_ctrl_c_ends_it_and_all_of_sglang(served: Served) -> None:
-    """One signal reaches `dflash2 serve`, which asks SGLang to end: no process of it says where it was interrupted."""
+    """One signal reaches `dflash2 serve`, which asks SGLang to end: no process of it says where it was interrupted.
+
+    On a busy machine SGLang tells of a traceback when it starts, over a request of its own to itself that came too early.
+    """
     assert served.code == 0
     assert served.left == []
-    assert "Traceback" not in served.log
+    before, told, ending = served.log.partition("SIGTERM received")
+    assert told, before[-1000:]
+    assert "Traceback" not in ending
     assert not served.log.splitlines()[-1].startswith("dflash2:")
