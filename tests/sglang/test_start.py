@@ -190,7 +190,7 @@ def test_a_server_without_the_plugin_is_not_started_with_a_drafter(
 
 def serve(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "dflash2_core.cli", "serve", *map(str, arguments), "--engine", "sglang", "--dry-run"]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=400)
 
 
 def test_serve_prints_the_command_and_refuses_in_a_sentence(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from tests.vllm.engines import ENVIRONMENT, NEW_TOKENS, PYTHON, Ran, VllmProcess
 DRIVER = Path(__file__).parents[1] / "engines/openai_driver.py"
 SERVE = [sys.executable, "-m", "dflash2_core.cli", "serve", str(tiny_pair().target), str(tiny_pair().drafter)]
 EXTRA = ["--dtype", "float32", "--enforce-eager", "--kv-cache-memory-bytes", str(256 << 20), "--block-size", "32"]
-DEADLINE = 300
+DEADLINE = 600
 TEXT = "def read_lines(path):\n"
 QUESTIONS = [f"What is {a} + {b}?" for a, b in ((17, 25), (3, 4), (120, 7), (58, 31), (9, 9), (44, 12), (6, 71), (250, 250))]
 """What the driver asks, which can only be imported where the client is."""
@@ -44,11 +44,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
         yield VllmServer(f"http://127.0.0.1:{port}", EngineOptions(parallel=8), drafts=True)
         assert "--speculative-config" in log.read_text().splitlines()[0]
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(180) == 0
     finally:
         with suppress(subprocess.TimeoutExpired):
             process.terminate()  # and with it the engine
-            process.wait(60)
+            process.wait(180)
         process.kill()
         process.wait()
 
@@ -70,7 +70,7 @@ def until_healthy(process: "subprocess.Popen[bytes]", url: str, log: Path) -> No
 
 @pytest.fixture(scope="module")
 def driven(server: VllmServer) -> dict[str, Any]:
-    done = subprocess.run([PYTHON, DRIVER, server.base_url], capture_output=True, text=True, check=False, timeout=240)
+    done = subprocess.run([PYTHON, DRIVER, server.base_url], capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr
     answers: dict[str, Any] = json.loads(done.stdout)
     return answers

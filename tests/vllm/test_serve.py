@@ -30,7 +30,7 @@ def test_the_adapter_is_found_by_its_name() -> None:
 def test_a_dry_run_prints_the_command_and_starts_nothing() -> None:
     arguments = ["serve", TARGET, DRAFTER, "--engine", "vllm", "--program", PYTHON, "--port", "8123", "--context", "512"]
     command = [sys.executable, "-m", "dflash2_core.cli", *map(str, arguments), "--dry-run", "--", "--dtype", "float32"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=400)
     assert done.returncode == 0, done.stderr
     [line] = done.stdout.splitlines()
     assert line.startswith(f"{PYTHON} -m vllm.entrypoints.openai.api_server --model {TARGET} --host 127.0.0.1 --port 8123")
@@ -41,7 +41,7 @@ def test_a_dry_run_prints_the_command_and_starts_nothing() -> None:
 
 def test_vllm_serve_itself_does_not_start_from_the_cpu_wheel() -> None:
     """Once it does, the adapter can start it in the usual way."""
-    done = subprocess.run([PYTHON.with_name("vllm"), "--version"], capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run([PYTHON.with_name("vllm"), "--version"], capture_output=True, text=True, check=False, timeout=400)
     assert done.returncode != 0
     assert "PackageNotFoundError" in done.stderr
 
