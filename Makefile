@@ -41,7 +41,7 @@ vllm: $(VENV)/.ready
 sglang: $(VENV)/.ready
 	PYTHON=$(PYTHON) bash ci/sglang.sh
 
-# Some five minutes, ten, and ten.
+# Five to fifteen minutes each.
 test-llama-cpp: llama-cpp
 	OMP_NUM_THREADS=1 $(RUN)/pytest -n 2 --dist loadfile tests/llama_cpp tests/examples/test_llama_cpp.py
 
