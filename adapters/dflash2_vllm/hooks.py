@@ -39,6 +39,9 @@ RUNNER = "vllm.v1.worker.gpu_model_runner:GPUModelRunner"
 MODEL = "vllm.model_executor.models.qwen3_dflash2:DFlash2Qwen3ForCausalLM"
 NORMALIZE = "vllm.model_executor.models.qwen3_dflash:DFlashQwen3Model._normalize_context_k"
 TOP_K = "vllm.v1.sample.ops.topk_topp_sampler:apply_top_k_only"
+SCHEDULED = "vllm.v1.core.sched.scheduler:Scheduler._update_after_schedule"
+SAMPLE = f"{RUNNER}._sample"
+BOOKKEEPING = f"{RUNNER}._bookkeeping_sync"
 EXPAND = "vllm.utils.cpu_triton_utils:_expand_kernel_impl"
 
 TABLE = (
@@ -69,6 +72,13 @@ TABLE = (
     _hook(f"{RUNNER}._get_spec_decode_draft_probs", "self spec_decode_metadata", "looks q up by request"),
     _hook(f"{MODEL}.load_weights", "self weights", "wrapped: tensors under either name"),
     _hook(f"{MODEL}.compute_logits", "self hidden_states", "the target's head"),
+    _hook(SCHEDULED, "self scheduler_output", "wrapped: a request that joins others is not padded with drafts"),
+    _hook(SAMPLE, "self logits spec_decode_metadata", "wrapped where a generator cannot be turned back"),
+    _hook(
+        BOOKKEEPING,
+        "self scheduler_output sampler_output logits hidden_states num_scheduled_tokens",
+        "wrapped with it",
+    ),
     _hook(NORMALIZE, "self all_k", "replaced where its probe fails"),
     _hook(
         EXPAND,

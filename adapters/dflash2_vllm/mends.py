@@ -1,4 +1,4 @@
-"""Faults of vLLM's CPU build that every speculative method meets: each is probed, and mended only where its probe fails.
+"""Faults of vLLM's CPU build, met by every speculative method: each is probed, and mended only where its probe fails.
 
 They are described, with what reproduces them, in UPSTREAM.md.
 """
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from dflash2_vllm.hooks import EXPAND, NORMALIZE, TOP_K, find, replace
+from dflash2_vllm.hooks import BOOKKEEPING, EXPAND, NORMALIZE, SAMPLE, TOP_K, find, replace
 
 logger = logging.getLogger("vllm.dflash2")
 
@@ -28,6 +28,8 @@ def mend_what_fails() -> list[str]:
         (NORMALIZE, norms_each_layer_by_its_own_weight, lambda _: normalize_context_k),
         (EXPAND, expands, lambda _: expand_kernel),
         (TOP_K, takes_no_rows, with_no_rows),
+        (SAMPLE, takes_draws_back, with_chunks_aside),
+        (BOOKKEEPING, takes_draws_back, chunks_put_back),
     ):
         if not probe(find(place)):
             replace(place, mend(find(place)))
@@ -63,6 +65,15 @@ def takes_no_rows(apply_top_k_only: Any) -> bool:
         return len(apply_top_k_only(torch.zeros(0, 8), torch.zeros(0, dtype=torch.int32))) == 0
     except RuntimeError:
         return False
+
+
+def takes_draws_back(_: Any) -> bool:
+    """The runner turns a seed's generator back by what a part of a prompt, which emits nothing, has drawn from it."""
+    try:
+        torch.Generator().get_offset()
+    except RuntimeError:
+        return False
+    return True
 
 
 def normalize_context_k(self: Any, all_k: Tensor) -> Tensor:
@@ -103,3 +114,28 @@ def with_no_rows(original: Any) -> Any:
         return kept
 
     return apply_top_k_only
+
+
+def with_chunks_aside(original: Any) -> Any:
+    """`GPUModelRunner._sample`: rows whose id will be thrown away draw from no seed, so that there is nothing to turn back."""
+
+    @wraps(original)
+    def _sample(self: Any, logits: Any, spec_decode_metadata: Any) -> Any:
+        generators = self.input_batch.generators
+        thrown_away = self.discard_request_mask.np[: self.input_batch.num_reqs].nonzero()[0].tolist()
+        self.dflash2_set_aside = {row: generators.pop(row) for row in thrown_away if row in generators}
+        return original(self, logits, spec_decode_metadata)
+
+    return _sample
+
+
+def chunks_put_back(original: Any) -> Any:
+    """`GPUModelRunner._bookkeeping_sync`, which would turn the generators back; it follows `_sample`."""
+
+    @wraps(original)
+    def _bookkeeping_sync(self: Any, *args: Any, **kwargs: Any) -> Any:
+        done = original(self, *args, **kwargs)
+        self.input_batch.generators.update(self.dflash2_set_aside)
+        return done
+
+    return _bookkeeping_sync

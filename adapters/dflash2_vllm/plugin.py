@@ -11,7 +11,7 @@ from typing import Any
 
 from dflash2_core import __version__
 from dflash2_core.errors import Dflash2Error
-from dflash2_vllm.hooks import ARGUMENTS, GATE, MODEL, PROPOSER, TESTED, differences, find, replace
+from dflash2_vllm.hooks import ARGUMENTS, GATE, MODEL, PROPOSER, SCHEDULED, TESTED, differences, find, replace
 
 logger = logging.getLogger("vllm.dflash2")
 VARIABLE = "DFLASH2_VLLM"
@@ -78,6 +78,7 @@ def _register() -> None:
 
 
 def _install() -> None:
+    from dflash2_vllm.joining import unpadded
     from dflash2_vllm.mends import mend_what_fails
     from dflash2_vllm.proposer import DFlash2Proposer
 
@@ -87,6 +88,7 @@ def _install() -> None:
     replace(f"vllm.v1.worker.gpu_model_runner:{runner}", DFlash2Proposer)  # it has the class under its own name
     replace(ARGUMENTS, _arguments(find(ARGUMENTS)))
     replace(GATE, _gate(find(GATE)))
+    replace(SCHEDULED, unpadded(find(SCHEDULED)))
     replace(f"{MODEL}.load_weights", _load_weights(find(f"{MODEL}.load_weights")))
 
 

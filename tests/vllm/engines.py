@@ -94,7 +94,7 @@ class VllmProcess:
         return self.run([{"prompt": list(prompt), **params} for prompt in prompts], abort)
 
     def run(self, requests: list[dict[str, Any]], abort: dict[int, int] | None = None) -> Ran:
-        """All at once, each {"prompt": ids, ...SamplingParams}; abort: index -> after how many steps."""
+        """Each {"prompt": ids, ...SamplingParams}, with "joins": after how many steps; abort: index -> after how many."""
         answer = self.ask("generate", requests=requests, abort=abort)
         proposals: list[dict[int, list[int]]] = [{} for _ in requests]
         for index, position, drafts in answer.pop("proposals"):

@@ -80,3 +80,43 @@ def test_a_seeds_drafts_and_text_depend_on_nothing_else(drafted: VllmProcess, pr
     assert sum(ran.accepted_tokens for ran in alone) > 0
     other = drafted.run([request | {"seed": 8} for request in asked])
     assert all(a != b for a, b in zip(other.ids, beside.ids[len(others) :], strict=True))
+
+
+def test_a_seeds_text_is_the_same_whenever_it_joins_the_others(drafted: VllmProcess, prompts: list[list[int]]) -> None:
+    """A prompt of one id, one of which all but one id is cached, one of a few: vLLM would pad the first two with drafts."""
+    assert (len(prompts[0]), len(prompts[20]), len(prompts[1])) == (1, 33, 4)
+    other = {"prompt": prompts[5], "max_tokens": 48, "temperature": 0}
+    for prompt in (prompts[0], prompts[20], prompts[1]):
+        seeded = {"prompt": prompt, "max_tokens": 24, "temperature": 1.0, "seed": 7}
+        alone = drafted.run([seeded])
+        for step in (0, 1, 2, 5):
+            joined = drafted.run([other, seeded | {"joins": step}])
+            assert joined.ids[1] == alone.ids[0], (len(prompt), step)
+            assert joined.proposals[1] == alone.proposals[0]
+
+
+def test_who_joins_has_the_targets_own_law_and_the_others_keep_theirs(drafted: VllmProcess, prompts: list[list[int]]) -> None:
+    """Every step somebody joins whose prompt has one id to compute."""
+    sampled = {"temperature": 1.0, "ignore_eos": True}
+    requests = [{"prompt": prompts[i], "max_tokens": 150, **sampled} for i in range(1, 9)]
+    requests += [{"prompt": prompts[10 * (i % 2)][:1], "max_tokens": 20, "joins": i, **sampled} for i in range(200)]
+    ran = drafted.run(requests)
+    params = SamplingParams(temperature=1.0)
+    texts = [
+        Written(prompt=request["prompt"], token_ids=ids, params=params) for request, ids in zip(requests, ran.ids, strict=True)
+    ]
+    assert law_of(texts).lossless
+    assert "Missing cached draft probabilities" not in drafted.log.read_text()
+
+
+def test_a_seeds_text_is_the_same_where_its_prompt_comes_in_parts(
+    drafted: VllmProcess, tight: VllmProcess, prompts: list[list[int]]
+) -> None:
+    """At once and in chunks of 34, alone: vLLM for a CPU ends there, since it cannot turn back the seed's generator."""
+    seeded = [{"prompt": prompt, "max_tokens": 24, "temperature": 1.0, "seed": 7} for prompt in prompts if len(prompt) > 100]
+    assert len(seeded) >= 3
+    for request in seeded:
+        at_once, in_parts = drafted.run([request]), tight.run([request])
+        assert in_parts.steps > at_once.steps
+        assert in_parts.ids == at_once.ids
+        assert in_parts.accepted_tokens > 0

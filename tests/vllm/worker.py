@@ -55,20 +55,16 @@ class Worker:
             self.runner.drafter.propose = self._noting(self.runner.drafter.propose)
 
     def generate(self, requests: list[dict[str, Any]], abort: dict[str, int] | None = None) -> dict[str, Any]:
-        """All requests at once. requests: {"prompt": ids, ...SamplingParams}; abort: index -> after how many steps."""
+        """requests: {"prompt": ids, ...SamplingParams}, with "joins": after how many steps; abort: index -> after how many."""
         names = {f"{next(self.ids)}": i for i, _ in enumerate(requests)}
         before, self.proposals, self.most_rows = self.counters(), [], 0
         preemptions = self._counting_preemptions()
-        for name, request in zip(names, requests, strict=True):
-            options = dict(request)
-            prompt = {"prompt_token_ids": options.pop("prompt")}
-            if (schema := options.pop("json_schema", None)) is not None:
-                options["structured_outputs"] = StructuredOutputsParams(json=schema)
-            params = SamplingParams(**options, output_kind=RequestOutputKind.FINAL_ONLY)
-            self.llm.llm_engine.add_request(name, prompt, params)
+        waiting = dict(zip(names, requests, strict=True))
         finished, steps, begin = {}, 0, time.perf_counter()
         with preemptions as preempted:
-            while self.llm.llm_engine.has_unfinished_requests():
+            while waiting or self.llm.llm_engine.has_unfinished_requests():
+                for name in [name for name, request in waiting.items() if request.get("joins", 0) <= steps]:
+                    self._add(name, waiting.pop(name))
                 for output in self.llm.llm_engine.step():
                     if output.finished:
                         finished[output.request_id] = output
@@ -85,6 +81,14 @@ class Worker:
             "seconds": time.perf_counter() - begin,
             **{key: value - before[key] for key, value in self.counters().items()},
         }
+
+    def _add(self, name: str, request: dict[str, Any]) -> None:
+        options = {key: value for key, value in request.items() if key != "joins"}
+        prompt = {"prompt_token_ids": options.pop("prompt")}
+        if (schema := options.pop("json_schema", None)) is not None:
+            options["structured_outputs"] = StructuredOutputsParams(json=schema)
+        params = SamplingParams(**options, output_kind=RequestOutputKind.FINAL_ONLY)
+        self.llm.llm_engine.add_request(name, prompt, params)
 
     def counters(self) -> dict[str, int]:
         """vLLM's own, since the start."""
@@ -135,9 +139,10 @@ class Worker:
         """What this process found and did."""
         from dflash2_vllm import hooks
 
+        mended = (hooks.NORMALIZE, hooks.EXPAND, hooks.TOP_K, hooks.SAMPLE, hooks.BOOKKEEPING)
         return {
             "hooks": dict(hooks.states()),
-            "where": {place: hooks.find(place).__code__.co_filename for place in (hooks.NORMALIZE, hooks.EXPAND, hooks.TOP_K)},
+            "where": {place: hooks.find(place).__code__.co_filename for place in mended},
             "proposer": type(getattr(self.runner, "drafter", None)).__name__,
             "v2": os.environ.get("VLLM_USE_V2_MODEL_RUNNER"),
             "draft_sample_method": getattr(self.runner.speculative_config, "draft_sample_method", None),
