@@ -6,29 +6,29 @@ What every adapter's server has in common; an adapter adds the requests and coun
 import json
 import os
 import re
-import signal
 import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import replace
 from http.client import HTTPException
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 from urllib.error import HTTPError
 from urllib.request import ProxyHandler, Request, build_opener
 
+from dflash2_core.ending import held_back
 from dflash2_core.engine_log import told
+from dflash2_core.engine_process import TO_END, EngineProcess
 from dflash2_core.engines import Command, EngineOptions
 from dflash2_core.errors import EngineError, SamplingError
 from dflash2_core.sampling import SamplingParams
 
-POLL, TO_END, TO_ANSWER = 0.05, 20.0, 600.0
-"""Seconds: between two looks at a server that starts, until one that was asked to end is killed, for one answer."""
+POLL, TO_ANSWER = 0.05, 600.0
+"""Seconds: between two looks at a server that starts, for one answer."""
 NO_PROXY = build_opener(ProxyHandler({}))
 """What runs here is not asked through a proxy."""
 
@@ -56,16 +56,16 @@ class ServerProcess:
         Raises EngineError with what the log says where the server ends, or does not answer in time.
         """
         self.name, self.parallel = name, options.parallel
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: EngineProcess | None = None
         if isinstance(source, str):
             self.log, self.url = Path(os.devnull), source.rstrip("/").removesuffix("/v1")
             if not _is_healthy(self.url):
                 raise EngineError(f"no {name} answers at {self.url}/health")
         else:
             self.log = options.log or Path(tempfile.mkdtemp(prefix="dflash2-")) / f"{name}.log"
-            with self.log.open("wb") as log:
-                self._process = _run(source, log)
             try:
+                with self.log.open("wb") as log, held_back():
+                    self._process = EngineProcess(source, log)
                 self.url = self._until_it_answers(self._process, options, says_port)
             except BaseException:
                 self.stop()
@@ -95,15 +95,8 @@ class ServerProcess:
 
     def stop(self) -> None:
         """Ends it, and what it started; nothing happens when it has ended already."""
-        if self._process is None:
-            return
-        if self._process.poll() is None:
-            self._process.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(TO_END)
-        with suppress(ProcessLookupError):  # nothing is left of it
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        if self._process is not None:
+            self._process.end()
 
     def __enter__(self) -> Self:
         return self
@@ -111,9 +104,7 @@ class ServerProcess:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
 
-    def _until_it_answers(
-        self, process: subprocess.Popen[bytes], options: EngineOptions, says_port: re.Pattern[str] | None
-    ) -> str:
+    def _until_it_answers(self, process: EngineProcess, options: EngineOptions, says_port: re.Pattern[str] | None) -> str:
         deadline = time.monotonic() + options.ready_within
         port = options.port or None
         while time.monotonic() < deadline:
@@ -168,22 +159,7 @@ def free_port(host: str) -> int:
         return int(probe.getsockname()[1])
 
 
-def _run(command: Command, log: IO[bytes]) -> subprocess.Popen[bytes]:
-    """In a process group of its own, which ends as a whole."""
-    try:
-        return subprocess.Popen(
-            command.argv,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=os.environ | dict(command.env),
-            start_new_session=True,
-        )
-    except OSError as problem:
-        raise EngineError(f"{command.argv[0]} cannot be run: {problem.strerror or problem}") from None
-
-
-def _ended_within(process: subprocess.Popen[bytes], seconds: float) -> bool:
+def _ended_within(process: EngineProcess, seconds: float) -> bool:
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:

@@ -9,10 +9,8 @@ import signal
 import sys
 from types import FrameType
 
+from dflash2_core.ending import ENDS
 from dflash2_core.errors import Dflash2Error
-
-ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-"""What ends a process at once, unless it was told to do otherwise: an engine that it has started would stay."""
 
 EXTRAS = {"transformers": "transformers", "tokenizers": "transformers", "gguf": "gguf", "PIL": "bench"}
 """Module -> the extra that brings it."""
@@ -25,7 +23,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a character is no reason to stop
     for number in ENDS:
-        if signal.getsignal(number) is signal.SIG_DFL:
+        if signal.getsignal(number) is signal.SIG_DFL:  # of SIGINT Python makes a KeyboardInterrupt
             signal.signal(number, _end)
     try:
         from dflash2_core.cli.commands import app  # some seconds, in which it may be interrupted

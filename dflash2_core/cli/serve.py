@@ -1,11 +1,9 @@
 """`dflash2 serve`: an engine with a drafter, checked before it starts, in the foreground."""
 
-import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,10 +11,10 @@ import typer
 
 from dflash2_core.cli.handing_on import handed_on
 from dflash2_core.cli.opening import as_manifested
+from dflash2_core.ending import ENDS
+from dflash2_core.engine_process import EngineProcess
 from dflash2_core.engines import Command, EngineOptions, find_engine
 from dflash2_core.errors import EngineError
-
-ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 def serve(
@@ -84,7 +82,7 @@ class _InTheForeground:
 
     def __init__(self) -> None:
         self.times_told = 0
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: EngineProcess | None = None
 
     @contextmanager
     def told_of(self, numbers: Sequence[signal.Signals]) -> Iterator[None]:
@@ -98,15 +96,11 @@ class _InTheForeground:
                 signal.signal(number, signal.SIG_IGN if self.times_told else handler)
 
     def run(self, command: Command) -> int:
-        environment = os.environ | dict(command.env)
-        try:
-            self._process = subprocess.Popen(command.argv, env=environment, stdin=subprocess.DEVNULL, process_group=0)
-        except OSError as problem:
-            raise EngineError(f"{command.argv[0]} cannot be run: {problem.strerror or problem}") from None
+        self._process = EngineProcess(command)
         if self.times_told:  # before there was anything to end
             self._process.terminate()
         code = self._process.wait()
-        self._kill()
+        self._process.end_group()
         return code
 
     def _told(self, number: int, _: Any) -> None:
@@ -116,9 +110,4 @@ class _InTheForeground:
         if self.times_told == 1:
             self._process.terminate()
         else:
-            self._kill()
-
-    def _kill(self) -> None:
-        assert self._process is not None
-        with suppress(ProcessLookupError):  # nothing is left of it, as it should be
-            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.kill_group()

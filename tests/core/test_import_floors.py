@@ -7,14 +7,15 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FLOORS = [
-    {"errors", "proposal", "acceptance"},
+    {"errors", "proposal", "acceptance", "ending", "engine_watcher"},
     {"config"},
     {"assets", "checkpoint", "compatibility"},
     {"manifest"},
     {"conversion"},
     {"sampling"},
     {"drafter", "engine_log", "engines"},
-    {"engine_metrics", "engine_program", "server_process"},
+    {"engine_metrics", "engine_program", "engine_process"},
+    {"server_process"},
     {"deployment", "transformers_engine"},
     {"training"},
     {"conformance", "diagnosis"},
