@@ -48,6 +48,7 @@ fi
 # The commit is said here: asked of git, it would be this repository's.
 cmake -S "$sources" -B "$sources/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=ON -DGGML_NATIVE=ON \
     -DCMAKE_C_FLAGS_RELEASE="$OPTIMISE -DNDEBUG" -DCMAKE_CXX_FLAGS_RELEASE="$OPTIMISE -DNDEBUG" \
+    -DCMAKE_PROJECT_llama.cpp_INCLUDE="$PWD/ci/llama_cpp_unity.cmake" \
     -DCMAKE_PROJECT_ggml_INCLUDE="$PWD/ci/ggml_release.cmake" \
     -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_USE_PREBUILT_UI=OFF \
     -DCMAKE_BUILD_WITH_INSTALL_RPATH=ON -DCMAKE_INSTALL_RPATH='$ORIGIN;$ORIGIN/../lib/llama.cpp' \
