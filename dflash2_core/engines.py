@@ -18,6 +18,8 @@ from dflash2_core.errors import CompatibilityError, EngineError
 from dflash2_core.sampling import SamplingParams
 
 GROUP = "dflash2.engines"
+OWN = "transformers"
+"""The core's own engine, which needs no adapter."""
 Route = Literal["native", "plugin", "none"]
 """How an engine comes to run DFlash 2: by itself, through this project's plugin, or not at all."""
 

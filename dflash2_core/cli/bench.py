@@ -17,8 +17,8 @@ from dflash2_core.cli.handing_on import handed_on
 from dflash2_core.cli.opening import as_manifested
 from dflash2_core.cli.writing import require_place, write
 from dflash2_core.config import DrafterConfig
-from dflash2_core.conformance.under_test import OWN, UnderTest
-from dflash2_core.engines import EngineOptions, engine_names, find_engine
+from dflash2_core.conformance.under_test import UnderTest
+from dflash2_core.engines import OWN, EngineOptions, engine_names, find_engine
 from dflash2_core.errors import Dflash2Error, EngineError
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from dflash2_core.diagnosis import LEVELS, Asked, Diagnosis, Finding, diagnose
 from dflash2_core.diagnosis.document import as_document
 from dflash2_core.diagnosis.facts import DrafterSide, EngineSide, TargetSide
 from dflash2_core.diagnosis.memory import Memory
-from dflash2_core.engines import engine_names, find_engine
+from dflash2_core.diagnosis.own_engine import OwnEngine
+from dflash2_core.engines import OWN, engine_names, find_engine
 from dflash2_core.errors import EngineError
 
 COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
@@ -45,11 +46,11 @@ def doctor(
 
     What stands behind -- is what the engine named with --engine is, or will be, started with.
     """
-    names = list(dict.fromkeys(engine or engine_names()))
-    if not names and target is None and drafter is None:
-        raise EngineError("there is nothing to look at: no engine's adapter is installed, and no pair was given")
+    names = list(dict.fromkeys(engine or [OWN, *engine_names()]))
     if program is not None and len(names) != 1:
         raise EngineError("--program says where one engine is: name that one with --engine")
+    if program is not None and names == [OWN]:
+        raise EngineError(f"the engine {OWN} runs where dflash2 does: leave --program out")
     asked = Asked(
         target=target,
         drafter=drafter,
@@ -58,7 +59,7 @@ def doctor(
         rows=parallel,
         context=context,
     )
-    engines = [find_engine(name, program) for name in names]
+    engines = [OwnEngine() if name == OWN else find_engine(name, program) for name in names]
     with Console(stderr=True, quiet=as_json).status("looking") as status:
         found = diagnose(asked, engines, os.environ, doing=status.update)
     if as_json:

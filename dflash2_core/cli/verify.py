@@ -18,9 +18,9 @@ from dflash2_core.config import DrafterConfig
 from dflash2_core.conformance.cases import PER_KIND, Encode, encoder
 from dflash2_core.conformance.identity import TIES
 from dflash2_core.conformance.page import page
-from dflash2_core.conformance.under_test import OWN, UnderTest
+from dflash2_core.conformance.under_test import UnderTest
 from dflash2_core.conformance.verifying import NUM_TOKENS, Trial, VerifyReport, judge
-from dflash2_core.engines import EngineOptions
+from dflash2_core.engines import OWN, EngineOptions
 from dflash2_core.errors import EngineError
 
 if TYPE_CHECKING:

@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING
 
 from dflash2_core import __version__
 from dflash2_core.conformance.subjects import Subject
-from dflash2_core.engines import Engine, EngineOptions, engine_names, find_engine
+from dflash2_core.engines import OWN, Engine, EngineOptions, engine_names, find_engine
 from dflash2_core.errors import EngineError
 
 if TYPE_CHECKING:
     from dflash2_core.conformance.reference import Reference
 
-OWN = "transformers"
-"""The core's own engine, which needs no adapter."""
 CHUNK = 1 << 20
 
 

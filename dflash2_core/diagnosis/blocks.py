@@ -8,12 +8,14 @@ from dflash2_core.deployment.serving import COUNTS
 from dflash2_core.diagnosis.arguments import number, options_of, vllm_speculation
 from dflash2_core.diagnosis.facts import EngineSide
 from dflash2_core.diagnosis.finding import Finding
+from dflash2_core.engines import OWN
 
 LLAMA_DRAFTER = ("-md", "--model-draft", "--spec-draft-model", "--spec-type")
 LLAMA_REMOVED = ("--draft", "--draft-n", "--draft-max")
 LLAMA_DEFAULT = 3
 LEFT_OUT = {
     # engine -> what it takes where its argument is left out
+    OWN: "{rows}, the checkpoint's own",
     "vllm": "{drafts} by the plugin; vLLM alone does not start",
     "sglang": "{rows}, read from config.json; 16 where that fails",
     "llama-cpp": "{cut}, of {drafts}",
@@ -33,7 +35,7 @@ class Words:
 def block_in_words(config: DrafterConfig) -> list[Words]:
     """For every engine that this project has words for."""
     values = {"drafts": config.num_drafts, "rows": config.block_size, "cut": min(LLAMA_DEFAULT, config.num_drafts)}
-    counts = COUNTS | {"ollama": "draft_num_predict {drafts}"}
+    counts = COUNTS | {OWN: "--block-size {rows}", "ollama": "draft_num_predict {drafts}"}
     return [Words(name, counts[name].format(**values), left_out.format(**values)) for name, left_out in LEFT_OUT.items()]
 
 

@@ -6,11 +6,12 @@ from dflash2_core.config.reading import placed
 from dflash2_core.diagnosis.facts import GGUF, DrafterSide, EngineSide, TargetSide
 from dflash2_core.diagnosis.finding import Finding, Level
 from dflash2_core.diagnosis.variables import variable_findings
+from dflash2_core.engines import OWN
 
 BUILD = "build the one that is tested: bash ci/{name}.sh in a checkout of dflash2"
 SAID_ELSEWHERE = ("OMP_NUM_THREADS", "at every temperature")
 """Words of adapters' notes that `variables.py` and `greedy_drafts.py` say where they hold."""
-FOLDERS = ("vllm", "sglang")
+FOLDERS = (OWN, "vllm", "sglang")
 """Engines that this project runs on Hugging Face folders; llama.cpp wants a GGUF of the target."""
 
 

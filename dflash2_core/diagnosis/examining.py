@@ -19,6 +19,7 @@ from dflash2_core.diagnosis.fit import fit_findings
 from dflash2_core.diagnosis.greedy_drafts import greedy_findings
 from dflash2_core.diagnosis.licences import licence_findings
 from dflash2_core.diagnosis.memory import ROWS, Memory, memory_of
+from dflash2_core.diagnosis.own_engine import OwnEngine
 from dflash2_core.diagnosis.reading import read_drafter, read_target
 from dflash2_core.diagnosis.switches import switch_findings
 from dflash2_core.diagnosis.tokenizers import tokenizer_findings
@@ -67,7 +68,11 @@ class Diagnosis:
 
 
 def diagnose(
-    asked: Asked, engines: Sequence[Engine], environment: Mapping[str, str], *, doing: Callable[[str], Any] = lambda _: None
+    asked: Asked,
+    engines: Sequence[Engine | OwnEngine],
+    environment: Mapping[str, str],
+    *,
+    doing: Callable[[str], Any] = lambda _: None,
 ) -> Diagnosis:
     """doing: is told what is being looked at. Raises CheckpointError for a path at which nothing is, EngineError for
     arguments that cannot be read."""
@@ -137,7 +142,7 @@ def variables_of(name: str) -> list[str]:
     return [f"DFLASH2_{name.upper().replace('-', '_')}{ending}" for ending in PROGRAMS]
 
 
-def _seen(engine: Engine, asked: Asked, environment: Mapping[str, str]) -> EngineSide:
+def _seen(engine: Engine | OwnEngine, asked: Asked, environment: Mapping[str, str]) -> EngineSide:
     return EngineSide(
         report=engine.probe(),
         asked=engine.name in asked.engines,
@@ -147,7 +152,9 @@ def _seen(engine: Engine, asked: Asked, environment: Mapping[str, str]) -> Engin
     )
 
 
-def _with_pair(engine: Engine, side: EngineSide, target: TargetSide, drafter: DrafterSide, asked: Asked) -> EngineSide:
+def _with_pair(
+    engine: Engine | OwnEngine, side: EngineSide, target: TargetSide, drafter: DrafterSide, asked: Asked
+) -> EngineSide:
     """What its adapter says of the pair. Nothing is written: a drafter that llama.cpp needs as a GGUF is not exported here."""
     if engine.name == "llama-cpp" and drafter.layout != GGUF:
         try:

@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from recipes.tiny_pair.card import write_card
+from recipes.tiny_pair.card import write_card, write_folder_card
 
 SHAPE = "--window 96 --taps 0,1,2 --selector-rank 128 --start target"
 RESPONSES = "--temperatures 0,0,0.7,1 --max-new-tokens 160"
@@ -83,6 +83,7 @@ def install(work: Path, assets: Path, lengths: Lengths) -> None:
         (assets / name).mkdir(parents=True)
         for file in sorted(source.iterdir()):
             shutil.copyfile(file, assets / name / file.name)
+        write_folder_card(assets / name)
     shutil.copyfile(work / "prompts.json", assets / "prompts.json")
 
 

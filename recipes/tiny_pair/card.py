@@ -17,6 +17,20 @@ NAMES = {
 }
 
 
+OF_A_FOLDER = """---
+license: apache-2.0
+---
+
+The {name} of the tiny pair that travels with `dflash2`. What it is, and what it was made from, stands in the pair's own card,
+one folder above this one.
+"""
+
+
+def write_folder_card(folder: Path) -> None:
+    """The card of the target or the drafter by itself: its licence travels with it."""
+    (folder / "README.md").write_text(OF_A_FOLDER.format(name=folder.name), encoding="utf-8")
+
+
 def write_card(work: Path, output: Path, ablations: Sequence[str], *, unloop_minutes: float, measured: int) -> None:
     """work: the folder that `build` filled; measured: prompts of each domain that its figures are over."""
     template = (Path(__file__).parent / "card.md").read_text(encoding="utf-8")

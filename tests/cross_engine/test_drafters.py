@@ -8,7 +8,7 @@ import torch
 
 from dflash2_core import SamplingParams
 from dflash2_core.engines import Server
-from tests.cross_engine.running import Running
+from tests.cross_engine.running import ENGINES, Running
 from tests.engines.pair import NEW_TOKENS, thirty_prompts, written_plainly, written_with_drafts
 from tests.engines.spoiling import spoilt
 
@@ -33,9 +33,14 @@ def always_the_same(tensors: dict[str, torch.Tensor]) -> None:
 WRONG = {"random": at_random, "constant": always_the_same}
 
 
-@pytest.fixture(params=WRONG)
-def server(request: pytest.FixtureRequest, engine: str, running: Running, tmp_path: Path) -> Iterator[Server]:
-    drafter = spoilt(tmp_path / request.param, tensors=WRONG[request.param])
+RUNS = [*((engine, "random") for engine in ENGINES), ("llama-cpp", "constant")]
+"""A start of vLLM or SGLang takes a minute of a core, so the second one is llama.cpp's alone."""
+
+
+@pytest.fixture(params=RUNS, ids="-".join)
+def server(request: pytest.FixtureRequest, running: Running, tmp_path: Path) -> Iterator[Server]:
+    engine, wrong = request.param
+    drafter = spoilt(tmp_path / wrong, tensors=WRONG[wrong])
     with running.started(engine, drafter) as started:
         yield started
 

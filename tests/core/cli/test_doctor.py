@@ -3,12 +3,14 @@
 import json
 import shutil
 import sys
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
 
 import dflash2_core.cli.doctor  # noqa: F401, the module: the package has the command under its name
 from dflash2_core.assets import tiny_pair
+from dflash2_core.diagnosis.own_engine import TESTED
 from dflash2_core.engines import EngineReport
 from tests.core.cli.test_generate import dflash2
 from tests.core.diagnosis.parts import QUIET, FakeEngine, report
@@ -87,9 +89,9 @@ def test_json_holds_what_the_screen_shows() -> None:
     assert done.returncode == 0
     told = json.loads(done.stdout)
     assert told["sound"] is True
-    assert [engine["name"] for engine in told["engines"]] == ["llama-cpp", "sglang", "vllm"]
+    assert [engine["name"] for engine in told["engines"]] == ["transformers", "llama-cpp", "sglang", "vllm"]
     assert told["memory"] | {"weights": 4813696, "rows": 4, "context": 512, "positions": 95} == told["memory"]
-    assert told["engines"][2]["command"] == f"serve {tiny_pair().target} {tiny_pair().drafter}"
+    assert told["engines"][3]["command"] == f"serve {tiny_pair().target} {tiny_pair().drafter}"
     assert (told["target"]["vocab_size"], told["target"]["context_length"]) == (1024, 2048)
     assert (told["drafter"]["layout"], told["drafter"]["parameters_by_dtype"]) == ("zlab", {"bf16": 2406848})
     assert told["drafter"]["config"]["target_layer_ids"] == [0, 1, 2]
@@ -170,9 +172,30 @@ def test_a_program_is_one_engines(named: tuple[str, ...]) -> None:
     assert "--program says where one engine is: name that one with --engine" in done.stderr
 
 
-def test_with_nothing_to_look_at_it_could_not_run(engines: dict[str, EngineReport]) -> None:
+def test_without_an_adapter_there_is_the_cores_own_engine(engines: dict[str, EngineReport]) -> None:
     engines.clear()
-    done = dflash2("doctor")
+    told = json.loads(dflash2("doctor", *PAIR, "--json").stdout)
+    [own] = told["engines"]
+    assert (own["name"], own["route"], own["tested"]) == ("transformers", "native", True)
+    assert own["command"].split()[:3] == ["dflash2", "generate", "--target"]
+    assert [finding["level"] for finding in told["findings"]].count("error") == 0
+
+
+def test_without_transformers_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(sys.modules["dflash2_core.diagnosis.own_engine"], "version", nothing)
+    assert dflash2("doctor").returncode == 0
+    done = dflash2("doctor", "--engine", "transformers")
+    assert done.returncode == 1
+    assert "Transformers is not installed beside dflash2" in done.stdout
+    assert "pip install 'dflash2[transformers]'" in done.stdout
+
+
+def test_the_cores_own_engine_is_the_one_that_is_pinned_and_has_no_other_program() -> None:
+    done = dflash2("doctor", "--engine", "transformers", "--program", sys.executable)
     assert done.returncode == 2
-    assert "nothing to look at" in done.stderr
-    assert dflash2("doctor", *PAIR).returncode == 0
+    assert "the engine transformers runs where dflash2 does: leave --program out" in done.stderr
+    pins = (Path(__file__).parents[3] / "ci/core.txt").read_text().splitlines()
+    assert f"transformers=={TESTED}" in pins

@@ -30,10 +30,10 @@ def test_the_embedded_pair_on_sound_engines_has_notes_alone() -> None:
     found = seen(PAIR, *sound_engines())
     assert found.sound
     assert {finding.level for finding in found.findings} == {"note"}
-    assert {finding.subject for finding in found.findings} == {"licence", "llama-cpp"}
+    assert {finding.subject for finding in found.findings} == {"llama-cpp"}
     assert {side.name: side.command is not None for side in found.engines} == {"llama-cpp": False, "sglang": True, "vllm": True}
     assert found.memory is not None
-    assert [words.engine for words in found.blocks] == ["vllm", "sglang", "llama-cpp", "ollama"]
+    assert [words.engine for words in found.blocks] == ["transformers", "vllm", "sglang", "llama-cpp", "ollama"]
 
 
 def test_adapters_are_asked_with_the_rows_and_positions_that_were_given() -> None:
