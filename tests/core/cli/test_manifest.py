@@ -47,7 +47,7 @@ def test_a_changed_byte_is_a_finding_of_check_in_words_and_in_json(drafter: Path
     in_json = dflash2("manifest", drafter, "--check", "--json")
     assert in_json.returncode == 1
     document = json.loads(in_json.stdout)
-    assert document["num_files"] == 2
+    assert document["num_files"] == 3
     assert len(document["findings"]) == 1
 
 

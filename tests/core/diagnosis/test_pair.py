@@ -173,7 +173,7 @@ def test_of_a_free_licence_nothing_is_said(licence: str) -> None:
 
 
 def test_a_licence_that_is_not_stated_and_two_that_contradict_each_other_are_told() -> None:
-    assert "states none" in told(licence_findings(drafter()))["note"]
+    assert "states none" in told(licence_findings(replace(drafter(), licences={})))["note"]
     both = {"README.md": "apache-2.0", "dflash2_manifest.json": "cc-by-nc-4.0"}
     found = told(licence_findings(replace(drafter(), licences=both)))["warning"]
     assert "apache-2.0 in README.md, cc-by-nc-4.0 in dflash2_manifest.json" in found

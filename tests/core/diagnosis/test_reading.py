@@ -57,7 +57,12 @@ def test_the_embedded_pair_is_read_as_what_it_is() -> None:
     assert drafter().config is not None
     assert (drafter().layout, drafter().dtypes, drafter().num_parameters) == ("zlab", {"bf16": 2_406_848}, 2_406_848)
     assert len(drafter().weights) == 36
-    assert (drafter().licences, drafter().tokenizer, drafter().manifest, drafter().problems) == ({}, None, None, ())
+    assert (drafter().licences, drafter().tokenizer, drafter().manifest, drafter().problems) == (
+        {"README.md": "apache-2.0"},
+        None,
+        None,
+        (),
+    )
 
 
 def test_its_ggufs_say_the_same_and_their_tokenizer_is_that_of_the_folder(gguf_target: Path, gguf_drafter: Path) -> None:
