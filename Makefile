@@ -27,8 +27,8 @@ test-gguf: $(VENV)/.ready
 	VENV=$(VENV) bash ci/llama_cpp_converter.sh
 	OMP_NUM_THREADS=1 $(RUN)/pytest -n auto --dist worksteal tests/gguf
 
-# The engines, each in an environment of its own, once. llama-server is built from a registry's sources: for tests in nine minutes
-# on two cores, and as it is released, which `make bench` measures, in fifteen. vLLM's CPU build takes some three minutes and 3.5 GB, SGLang three minutes and 3 GB.
+# The engines, each in an environment of its own, once. llama-server is built from a registry's sources: for tests in seven
+# minutes on two cores; as it is released, which `make bench` measures, takes longer. vLLM's CPU build takes some three minutes and 3.5 GB, SGLang three minutes and 3 GB.
 llama-cpp: $(VENV)/.ready
 	PYTHON=$(PYTHON) OPTIMISE=-O1 bash ci/llama_cpp.sh
 

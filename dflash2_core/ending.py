@@ -3,7 +3,7 @@
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 
 ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -13,21 +13,30 @@ ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 def held_back() -> Iterator[None]:
     """`ENDS` that come meanwhile, and have a handler of Python's, are heard when this ends: what is begun is not lost sight of.
 
-    In other threads than the main one nothing is to be done: Python runs no handler there.
+    Each is heard, though a handler before it raises. In other threads than the main one nothing is to be done: Python runs no
+    handler there.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     came: list[int] = []
+    holding = True
+    before = {number: handler for number in ENDS if callable(handler := signal.getsignal(number))}
 
-    def note(number: int, _: FrameType | None) -> None:
-        came.append(number)
+    def note(number: int, frame: FrameType | None) -> None:
+        if holding:
+            came.append(number)
+        else:  # while handlers are put back, of which one may raise
+            before[signal.Signals(number)](number, frame)
 
-    before = {number: signal.signal(number, note) for number in ENDS if callable(signal.getsignal(number))}
     try:
+        for number in before:
+            signal.signal(number, note)
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        for heard in came:
-            signal.raise_signal(heard)
+        holding = False
+        with ExitStack() as heard:
+            for late in reversed(came):
+                heard.callback(signal.raise_signal, late)
+            for number, handler in before.items():
+                signal.signal(number, handler)

@@ -24,6 +24,7 @@ class EngineProcess(subprocess.Popen[bytes]):
 
     def __init__(self, command: Command, log: IO[bytes] | None = None) -> None:
         """log: where it prints; None: where this process does. EngineError where it cannot be run."""
+        self._watcher = _watcher()
         try:
             super().__init__(
                 command.argv,
@@ -33,38 +34,62 @@ class EngineProcess(subprocess.Popen[bytes]):
                 env=os.environ | dict(command.env),
                 process_group=0,
             )
-        except OSError as problem:
-            raise EngineError(f"{command.argv[0]} cannot be run: {problem.strerror or problem}") from None
-        try:
-            self._watcher = subprocess.Popen(
-                [sys.executable, "-I", "-S", WATCHER, str(self.pid), str(TO_END)], stdin=subprocess.PIPE, start_new_session=True
-            )
-        except OSError as problem:
-            self.kill_group()
-            self.wait()
-            raise EngineError(f"{command.argv[0]} cannot be watched: {problem.strerror or problem}") from None
+            self._say(f"{self.pid}\n")
+        except BaseException as problem:
+            if getattr(self, "pid", None) is not None and self.returncode is None:
+                self.kill_group()
+            self._dismiss()
+            if isinstance(problem, OSError):
+                raise EngineError(f"{command.argv[0]} cannot be run: {problem.strerror or problem}") from None
+            raise
 
     def end(self) -> None:
         """Asks it to end, and ends its group when it has, or has not in time; nothing happens where that was done before."""
-        if self.poll() is None:
-            self.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                self.wait(TO_END)
-        self.end_group()
+        try:
+            if self.poll() is None:
+                self.terminate()
+                with suppress(subprocess.TimeoutExpired):
+                    self.wait(TO_END)
+        finally:  # a signal while it waits ends it at once
+            self.end_group()
 
     def end_group(self) -> None:
         """At once, and waits for it; nothing happens where that was done before."""
-        assert self._watcher.stdin is not None
-        if self._watcher.stdin.closed:
+        if not self._is_watched:
             return
         self.kill_group()
         self.wait()
-        with suppress(BrokenPipeError):  # somebody ended the watcher
-            self._watcher.stdin.write(b".")
-            self._watcher.stdin.close()
-        self._watcher.wait()
+        self._say(".")
+        self._dismiss()
 
     def kill_group(self) -> None:
         """At once, and waits for nothing."""
         with suppress(ProcessLookupError):  # nothing is left of it
             os.killpg(self.pid, signal.SIGKILL)
+
+    @property
+    def _is_watched(self) -> bool:
+        assert self._watcher.stdin is not None
+        return not self._watcher.stdin.closed
+
+    def _say(self, words: str) -> None:
+        assert self._watcher.stdin is not None
+        with suppress(BrokenPipeError):  # somebody ended the watcher, or the engine has ended and it with it
+            self._watcher.stdin.write(words.encode())
+
+    def _dismiss(self) -> None:
+        """Closes the pipe: what was not said to have ended, ends."""
+        assert self._watcher.stdin is not None
+        self._watcher.stdin.close()
+        self._watcher.wait()
+
+
+def _watcher() -> "subprocess.Popen[bytes]":
+    """It has no part in what this process prints: who reads that is told of its end when it ends."""
+    command, nowhere = [sys.executable, "-I", "-S", str(WATCHER), str(TO_END)], subprocess.DEVNULL
+    try:
+        return subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=nowhere, stderr=nowhere, bufsize=0, start_new_session=True
+        )
+    except (OSError, TypeError) as problem:  # TypeError: a program around Python, which has no sys.executable
+        raise EngineError(f"no Python ({sys.executable}) watches over the engine: {problem}") from None

@@ -78,8 +78,11 @@ class ServerProcess:
 
     def ask_all(self, ask: Callable[[Asked], Answered], asked: Sequence[Asked]) -> list[Answered]:
         """`ask` of each, `parallel` at once, answers in order."""
-        with ThreadPoolExecutor(self.parallel) as threads:
+        threads = ThreadPoolExecutor(self.parallel)
+        try:
             return list(threads.map(ask, asked))
+        finally:  # who is ended meanwhile waits for no answer: the server is stopped, and what was asked ends with it
+            threads.shutdown(wait=False, cancel_futures=True)
 
     def fetch(self, path: str, asked: dict[str, Any] | None = None) -> str:
         """As `ask`, the answer as text."""
@@ -109,6 +112,7 @@ class ServerProcess:
         port = options.port or None
         while time.monotonic() < deadline:
             if _ended_within(process, POLL):
+                process.end_group()
                 raise EngineError(f"{self.name} ended with code {process.returncode} before it answered; {self._told()}")
             if port is None and says_port is not None:
                 port = self._stated_port(says_port)
@@ -124,6 +128,8 @@ class ServerProcess:
         if self._process is None:
             return ""
         code = self._process.poll()
+        if code is not None:
+            self._process.end_group()
         return f"; it {'still runs' if code is None else f'ended with code {code}'}; {self._told()}"
 
     def _told(self) -> str:

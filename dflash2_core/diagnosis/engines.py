@@ -24,6 +24,8 @@ def engine_findings(engine: EngineSide) -> Iterator[Finding]:
         return
     mend = _build(name) if report.program is not None else f"set {engine.stated} to where it is, or unset it"
     for problem in _unsaid(engine, report.problems):
+        if name == OWN:
+            problem, _, mend = problem.partition(": ")
         yield Finding("error", name, problem, mend)
     for note in report.notes:
         if not any(words in note for words in SAID_ELSEWHERE):

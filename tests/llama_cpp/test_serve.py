@@ -77,10 +77,10 @@ def test_it_serves_a_folder_until_it_is_ended(number: signal.Signals, files: Pat
         until_it_answers(process, f"http://127.0.0.1:{port}")
         printed, children = log.read_text().splitlines()[0], children_of(process.pid)
         ran = [Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")[:-1] for child in children]
-        assert [os.fsdecode(part) for part in ran[0]] == shlex.split(printed)
+        assert [os.fsdecode(part) for part in ran[1]] == shlex.split(printed)  # behind who watches it
         process.send_signal(number)
         assert process.wait(120) == 0
-        assert not Path(f"/proc/{children[0]}").exists()
+        assert not any(Path(f"/proc/{child}").exists() for child in children)
     assert "drafts the most probable path at every temperature" in log.read_text()
 
 
@@ -123,6 +123,20 @@ def test_a_verification_that_is_ended_leaves_no_engine_behind(number: signal.Sig
     assert process.wait(120) == 128 + number
     assert not any(is_an_engine(child) for child in engines)
     assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+def test_killed_at_once_it_leaves_no_engine_behind(files: Path, tmp_path: Path) -> None:
+    port, log = free_port(), tmp_path / "log"
+    with in_the_foreground(files / "target.gguf", "--port", str(port), "--", "-t", "1", log=log) as process:
+        until_it_answers(process, f"http://127.0.0.1:{port}")
+        children = children_of(process.pid)
+        assert any(map(is_an_engine, children))
+        process.kill()
+        process.wait()
+        deadline = time.monotonic() + DEADLINE
+        while any(map(is_an_engine, children)):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
 
 
 def is_an_engine(pid: int) -> bool:

@@ -53,7 +53,7 @@ def serve_and_end(log: Path) -> Served:
             process = subprocess.Popen(command, stdout=out, stderr=out, env=os.environ | ENVIRONMENT, start_new_session=True)
         try:
             server = _once_it_answers(process, port)
-            child, _ = _children(process.pid)  # SGLang, and who watches it
+            _, child = _children(process.pid)  # who watches SGLang, and SGLang
             ran = Path(f"/proc/{child}/cmdline").read_text().split("\0")[:-1]
             answers, chat = ask(server, thirty_prompts(), {}, **LOGPROBS), server.ask("/v1/chat/completions", CHAT)
             os.killpg(process.pid, signal.SIGINT)

@@ -100,13 +100,14 @@ def test_who_joins_has_the_targets_own_law_and_the_others_keep_theirs(drafted: V
     sampled = {"temperature": 1.0, "ignore_eos": True}
     requests = [{"prompt": prompts[i], "max_tokens": 150, **sampled} for i in range(1, 9)]
     requests += [{"prompt": prompts[10 * (i % 2)][:1], "max_tokens": 20, "joins": i, **sampled} for i in range(200)]
+    said = len(drafted.log.read_text())
     ran = drafted.run(requests)
     params = SamplingParams(temperature=1.0)
     texts = [
         Written(prompt=request["prompt"], token_ids=ids, params=params) for request, ids in zip(requests, ran.ids, strict=True)
     ]
     assert law_of(texts).lossless
-    assert "Missing cached draft probabilities" not in drafted.log.read_text()
+    assert "Missing cached draft probabilities" not in drafted.log.read_text()[said:]
 
 
 def test_a_seeds_text_is_the_same_where_its_prompt_comes_in_parts(

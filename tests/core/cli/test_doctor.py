@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+import tomllib
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 import dflash2_core.cli.doctor  # noqa: F401, the module: the package has the command under its name
 from dflash2_core.assets import tiny_pair
-from dflash2_core.diagnosis.own_engine import TESTED
+from dflash2_core.diagnosis.own_engine import FLOOR, TESTED
 from dflash2_core.engines import EngineReport
 from tests.core.cli.test_generate import dflash2
 from tests.core.diagnosis.parts import QUIET, FakeEngine, report
@@ -193,9 +194,20 @@ def test_without_transformers_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPa
     assert "pip install 'dflash2[transformers]'" in done.stdout
 
 
+@pytest.mark.parametrize(("found", "takes"), [("4.57.1", False), ("5.3.9", False), ("5.4.0", True), ("6.0.0.dev0", True)])
+def test_a_transformers_that_is_too_old_is_an_error(found: str, takes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["dflash2_core.diagnosis.own_engine"], "version", lambda _: found)
+    done = dflash2("doctor", "--engine", "transformers")
+    assert done.returncode == (not takes)
+    assert (f"Transformers {found} is too old" in done.stdout) is not takes
+    assert "ci/transformers.sh" not in done.stdout
+
+
 def test_the_cores_own_engine_is_the_one_that_is_pinned_and_has_no_other_program() -> None:
     done = dflash2("doctor", "--engine", "transformers", "--program", sys.executable)
     assert done.returncode == 2
     assert "the engine transformers runs where dflash2 does: leave --program out" in done.stderr
     pins = (Path(__file__).parents[3] / "ci/core.txt").read_text().splitlines()
     assert f"transformers=={TESTED}" in pins
+    extras = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert f"transformers>={'.'.join(map(str, FLOOR))}" in extras["transformers"]
