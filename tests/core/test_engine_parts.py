@@ -1,7 +1,11 @@
 """What adapters share: where a program is, what its Python answers, what it counts, and the requests it is asked."""
 
+import signal
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -156,3 +160,41 @@ def test_a_server_that_ends_before_it_answers_says_why(tmp_path: Path) -> None:
         EngineError, match="(?s)engine ended with code 3 before it answered; its log .* says: ValueError: dflash2"
     ):
         ServerProcess(command, EngineOptions(log=tmp_path / "log"), name="engine")
+
+
+def test_who_is_ended_while_it_asks_waits_for_no_answer() -> None:
+    asked, over = threading.Event(), threading.Event()
+
+    class Slow(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path == "/slow":
+                asked.set()
+                over.wait(60)
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    def ended(_: int, __: Any) -> None:
+        raise KeyboardInterrupt
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Slow) as listening:
+        threading.Thread(target=listening.serve_forever, daemon=True).start()
+        server = ServerProcess(f"http://127.0.0.1:{listening.server_port}", EngineOptions(parallel=2), name="engine")
+        before = signal.signal(signal.SIGALRM, ended)
+
+        def end() -> None:
+            asked.wait(60)
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
+
+        threading.Thread(target=end, daemon=True).start()
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                server.ask_all(server.fetch, ["/slow"] * 8)
+            assert not over.is_set()
+            assert asked.is_set()
+        finally:
+            signal.signal(signal.SIGALRM, before)
+            over.set()
+            listening.shutdown()
