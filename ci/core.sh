@@ -11,7 +11,7 @@ command -v "$PYTHON" >/dev/null || PYTHON=python3
     exit 2
 }
 [ -x "$VENV/bin/python" ] || "$PYTHON" -m venv "$VENV"
-install() { "$VENV/bin/python" -m pip --disable-pip-version-check --quiet install --no-compile "$@"; } # compiled is what is imported, once
+install() { "$VENV/bin/python" -m pip --disable-pip-version-check --quiet install "$@"; }
 install --requirement ci/core.txt
 install --no-deps --editable .
 install --no-deps xgrammar==0.2.9 apache-tvm-ffi==0.1.15.post2 # triton, which it names too, is for GPUs

@@ -10,7 +10,7 @@ STAMP=$(sha256sum <ci/docs.txt)
 if [ "$(cat "$PREFIX/.built" 2>/dev/null)" != "$STAMP" ]; then
     command -v "$PYTHON" >/dev/null || PYTHON=python3
     [ -x "$PREFIX/bin/python" ] || "$PYTHON" -m venv "$PREFIX"
-    "$PREFIX/bin/python" -m pip --disable-pip-version-check --quiet install --no-compile --no-deps --requirement ci/docs.txt
+    "$PREFIX/bin/python" -m pip --disable-pip-version-check --quiet install --no-deps --requirement ci/docs.txt
     echo "$STAMP" >"$PREFIX/.built"
 fi
 # The theme's makers announce the next mkdocs at every build; --strict fails on a link that leads nowhere.

@@ -29,7 +29,7 @@ command -v c++ >/dev/null || {
 [ -x "$PREFIX/bin/python" ] || "$PYTHON" -m venv "$PREFIX"
 export PATH="$PWD/$PREFIX/bin:$PATH"
 pip() { python -m pip --disable-pip-version-check --quiet "$@"; }
-install() { pip install --no-compile "$@"; } # compiled is what is imported, once
+install() { pip install "$@"; }
 tools=("openai==$OPENAI")
 command -v cmake >/dev/null || tools+=(cmake)
 command -v ninja >/dev/null || tools+=(ninja)

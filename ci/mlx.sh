@@ -12,7 +12,7 @@ if [ "$(cat "$PREFIX/.built" 2>/dev/null)" = "$VERSION" ]; then
     exit 0
 fi
 [ -x "$PREFIX/bin/python" ] || "$VENV/bin/python" -m venv "$PREFIX"
-"$PREFIX/bin/python" -m pip --disable-pip-version-check --quiet install --no-compile --no-deps "mlx==$VERSION" "mlx-cpu==$VERSION"
+"$PREFIX/bin/python" -m pip --disable-pip-version-check --quiet install --no-deps "mlx==$VERSION" "mlx-cpu==$VERSION"
 packages() { "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
 # site.addsitedir reads the .pth files there too, among them that of this checkout.
 echo "import site; site.addsitedir('$(packages "$VENV")')" >"$(packages "$PREFIX")/core.pth"

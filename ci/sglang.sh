@@ -14,7 +14,7 @@ if [ "$(cat "$PREFIX/.built" 2>/dev/null)" = "$STAMP" ]; then
 fi
 command -v "$PYTHON" >/dev/null || PYTHON=python3
 [ -x "$PREFIX/bin/python" ] || "$PYTHON" -m venv "$PREFIX"
-install() { "$PREFIX/bin/python" -m pip --disable-pip-version-check --quiet install --no-compile "$@"; } # compiled is what is imported, once
+install() { "$PREFIX/bin/python" -m pip --disable-pip-version-check --quiet install "$@"; }
 install "torch==$TORCH"
 install --no-deps --requirement ci/sglang.txt
 # SGLang imports torchvision, whose build for CUDA does not load beside a torch without: it describes operators that are then not

@@ -13,7 +13,7 @@ if [ "$(cat "$PREFIX/.built" 2>/dev/null)" = "$STAMP" ]; then
 fi
 command -v "$PYTHON" >/dev/null || PYTHON=python3
 [ -x "$PREFIX/bin/python" ] || "$PYTHON" -m venv "$PREFIX"
-install() { "$PREFIX/bin/python" -m pip --disable-pip-version-check --quiet install --no-compile "$@"; } # compiled is what is imported, once
+install() { "$PREFIX/bin/python" -m pip --disable-pip-version-check --quiet install "$@"; }
 install --no-deps --requirement ci/vllm.txt
 install hatchling editables
 install --no-deps --no-build-isolation --editable .

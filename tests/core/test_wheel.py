@@ -26,7 +26,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(folder / "venv", with_pip=True)
     scripts = folder / "venv" / "bin"
     requirement = f"dflash2[transformers] @ {wheel.as_uri()}"
-    options = ("--quiet", "--no-compile", "--constraint", ROOT / "ci" / "core.txt")
+    options = ("--quiet", "--constraint", ROOT / "ci" / "core.txt")
     run(scripts / "pip", "install", *options, requirement, cwd=folder)
     return scripts
 
