@@ -9,7 +9,6 @@ from torch.nn import functional as F
 
 from dflash2_core.config import DrafterConfig
 from dflash2_core.drafter.attention import Attend
-from dflash2_core.drafter.compiling import for_few_rows
 from dflash2_core.drafter.context import ContextViews, DrafterContext, Place
 from dflash2_core.drafter.health import sums
 from dflash2_core.drafter.layer import DrafterLayer
@@ -167,12 +166,9 @@ class Drafter(nn.Module):
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Let `torch.compile` make programs of the drafter's steps as they are first used: minutes, and a C++ compiler.
 
-        args, kwargs  those of `torch.compile`; without any it is told, on a CPU, what pays for the few rows of a block
-        Weights must not change afterwards. Drafts may then differ where scores are equal to the last bits; they are verified
-        as ever.
+        args, kwargs  those of `torch.compile`
+        Drafts may then differ where scores are equal to the last bits; they are verified as ever.
         """
-        if not args and not kwargs and self.fc.weight.device.type == "cpu":
-            kwargs = {"options": for_few_rows()}
         self._draft = torch.compile(self._draft_block, *args, **kwargs)
         self.commit = torch.compile(self._commit, *args, **kwargs)
         self.is_compiled = True
