@@ -14,10 +14,10 @@ demo: $(VENV)/.ready
 	$(RUN)/dflash2 generate --compare --dtype float32 $(PROMPTS)
 
 # Two at a time, since an engine under test keeps one core busy; each prints when it has ended. Long ones first.
-test: lint
+test:
 	$(MAKE) --jobs=2 --output-sync=target suites
 
-suites: llama-cpp vllm sglang test-core test-sglang test-vllm test-cross-engine test-llama-cpp test-gguf test-speculators test-mlx docs
+suites: lint llama-cpp vllm sglang test-core test-sglang test-vllm test-cross-engine test-llama-cpp test-gguf test-speculators test-mlx docs
 
 test-core: $(VENV)/.ready
 	OMP_NUM_THREADS=1 $(RUN)/pytest -n auto --dist loadfile --no-loadscope-reorder tests/core tests/examples/test_without_engines.py
