@@ -37,7 +37,7 @@ def serve(
         str | None, typer.Option(help="How the weights of a drafter's folder are stored for llama-cpp. Default: bf16.")
     ] = None,
     cache: Annotated[Path | None, typer.Option(help="Folder of files made for the engine. Default: the user's cache.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, print the command, and leave it at that.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, print the command, and start nothing.")] = False,
 ) -> None:
     """Start an engine with a drafter that was found to fit; prints the very command that it runs.
 
@@ -56,12 +56,17 @@ def serve(
     if drafter is not None:
         as_manifested(drafter)
     found = find_engine(engine, program)
-    command = found.command(target, drafter, options)
+    command = found.command(_from_anywhere(target), drafter and _from_anywhere(drafter), options)
     print(command, flush=True)
     if not dry_run:
         for note in found.notes:
             print(f"dflash2: {note}", file=sys.stderr)
         _run(command)
+
+
+def _from_anywhere(model: Path) -> Path:
+    """What is here, as it is called from elsewhere: a unit file runs in another folder. Other names the engine knows."""
+    return model.absolute() if model.exists() else model
 
 
 def _run(command: Command) -> None:
