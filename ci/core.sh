@@ -11,8 +11,8 @@ command -v "$PYTHON" >/dev/null || PYTHON=python3
     exit 2
 }
 [ -x "$VENV/bin/python" ] || "$PYTHON" -m venv "$VENV"
-install() { "$VENV/bin/python" -m pip --disable-pip-version-check --quiet install "$@"; }
-install --requirement ci/core.txt
-install --no-deps --editable .
-install --no-deps xgrammar==0.2.9 apache-tvm-ffi==0.1.15.post2 # triton, which it names too, is for GPUs
-install --no-deps dflash==0.1.0 # the peer that tests compare with; its dependencies are those above
+pip() { "$VENV/bin/python" -m pip --disable-pip-version-check --quiet "$@"; }
+pip install --requirement ci/core.txt
+pip install --no-deps --editable .
+pip install --no-deps xgrammar==0.2.9 apache-tvm-ffi==0.1.15.post2 # triton, which it names too, is for GPUs
+pip install --no-deps dflash==0.1.0 # the peer that tests compare with; its dependencies are those above

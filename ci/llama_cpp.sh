@@ -29,11 +29,10 @@ command -v c++ >/dev/null || {
 [ -x "$PREFIX/bin/python" ] || "$PYTHON" -m venv "$PREFIX"
 export PATH="$PWD/$PREFIX/bin:$PATH"
 pip() { python -m pip --disable-pip-version-check --quiet "$@"; }
-install() { pip install "$@"; }
 tools=("openai==$OPENAI")
 command -v cmake >/dev/null || tools+=(cmake)
 command -v ninja >/dev/null || tools+=(ninja)
-install "${tools[@]}"
+pip install "${tools[@]}"
 
 # A build that was interrupted is carried on: sources and objects go only when the server is there.
 sources=$PREFIX/llama.cpp-$BUILD
@@ -58,7 +57,7 @@ cmake --build "$sources/build" --target llama-server --parallel "$JOBS" >"$sourc
     tail -n 40 "$sources/build.log" >&2
     exit 2
 }
-CMAKE_ARGS=-DLLAMA_BUILD=OFF install --no-binary llama-cpp-python "llama-cpp-python==$BINDINGS"
+CMAKE_ARGS=-DLLAMA_BUILD=OFF pip install --no-binary llama-cpp-python "llama-cpp-python==$BINDINGS"
 libraries=$PREFIX/lib/llama.cpp
 rm -rf "$libraries"
 mkdir -p "$libraries"

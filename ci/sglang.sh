@@ -14,14 +14,14 @@ if [ "$(cat "$PREFIX/.built" 2>/dev/null)" = "$STAMP" ]; then
 fi
 command -v "$PYTHON" >/dev/null || PYTHON=python3
 [ -x "$PREFIX/bin/python" ] || "$PYTHON" -m venv "$PREFIX"
-install() { "$PREFIX/bin/python" -m pip --disable-pip-version-check --quiet install "$@"; }
-install "torch==$TORCH"
-install --no-deps --requirement ci/sglang.txt
+pip() { "$PREFIX/bin/python" -m pip --disable-pip-version-check --quiet "$@"; }
+pip install "torch==$TORCH"
+pip install --no-deps --requirement ci/sglang.txt
 # SGLang imports torchvision, whose build for CUDA does not load beside a torch without: it describes operators that are then not
 # there. A text model uses none of them.
 "$PREFIX/bin/python" -c 'import torchvision' 2>/dev/null || : >"$("$PREFIX/bin/python" -c \
     'from importlib.util import find_spec; print(find_spec("torchvision").submodule_search_locations[0])')/_meta_registrations.py"
 "$PREFIX/bin/python" -c 'import torchvision'
-install --no-deps --no-build-isolation --editable .
+pip install --no-deps --no-build-isolation --editable .
 echo "$STAMP" >"$PREFIX/.built"
 echo "ci/sglang.sh: SGLang $("$PREFIX/bin/python" -c 'from importlib.metadata import version; print(version("sglang"))') in $PREFIX"

@@ -13,8 +13,8 @@ if [ "$(cat "$PREFIX/.built" 2>/dev/null)" = "$STAMP" ]; then
 fi
 command -v "$PYTHON" >/dev/null || PYTHON=python3
 [ -x "$PREFIX/bin/python" ] || "$PYTHON" -m venv "$PREFIX"
-install() { "$PREFIX/bin/python" -m pip --disable-pip-version-check --quiet install "$@"; }
-install --no-deps --requirement ci/speculators.txt
+pip() { "$PREFIX/bin/python" -m pip --disable-pip-version-check --quiet "$@"; }
+pip install --no-deps --requirement ci/speculators.txt
 HF_HUB_OFFLINE=1 "$PREFIX/bin/python" -c 'import speculators'
 echo "$STAMP" >"$PREFIX/.built"
 echo "ci/speculators.sh: $("$PREFIX/bin/python" -m pip freeze | grep '^speculators') in $PREFIX"

