@@ -5,8 +5,9 @@ An adapter is a package that names its `Engine` in the entry-point group `dflash
 """
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import TracebackType
@@ -200,10 +201,18 @@ def engine_names() -> list[str]:
     return sorted(point.name for point in entry_points(group=GROUP))
 
 
+def meant(name: str, known: Iterable[str]) -> str:
+    """` (did you mean 'vllm'?)` behind a name that is nearly one of the known; else nothing."""
+    near = get_close_matches(name.lower().replace("_", "-"), list(known), n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
 def find_engine(name: str, program: Path | None = None) -> Engine:
     """The adapter of the engine `name`; EngineError if none is installed. program: overrides where the engine is looked for."""
     points: list[EntryPoint] = [point for point in entry_points(group=GROUP) if point.name == name]
     if not points:
-        known = ", ".join(engine_names()) or "none"
-        raise EngineError(f"there is no adapter for the engine {name!r}; installed: {known}")
+        known = engine_names()
+        raise EngineError(
+            f"there is no adapter for the engine {name!r}{meant(name, known)}; installed: {', '.join(known) or 'none'}"
+        )
     return cast(Engine, points[0].load()(program=program))

@@ -13,15 +13,15 @@ BATCH, UBATCH = 2048, 512
 """llama.cpp's own sizes. They are always said, so that no variable of the environment says others."""
 VARIABLES = "LLAMA_ARG_SPEC_"
 OURS = {
-    # option -> what says it instead
-    **dict.fromkeys(("-m", "--model"), "the target"),
-    **dict.fromkeys(("-md", "--model-draft", "--spec-draft-model"), "the drafter"),
-    **dict.fromkeys(("--spec-type", "--metrics"), "this adapter, always the same"),
-    **dict.fromkeys(("--spec-draft-n-max", "--draft", "--draft-max", "--draft-n"), "num_drafts (--drafts)"),
-    **dict.fromkeys(("-np", "--parallel"), "parallel (--parallel)"),
-    **dict.fromkeys(("-c", "--ctx-size"), "context (--context)"),
-    "--host": "host (--host)",
-    "--port": "port (--port)",
+    # option -> what to do instead
+    **dict.fromkeys(("-m", "--model"), "it is the target"),
+    **dict.fromkeys(("-md", "--model-draft", "--spec-draft-model"), "it follows from the drafter"),
+    **dict.fromkeys(("--spec-type", "--metrics"), "it is always said"),
+    **dict.fromkeys(("--spec-draft-n-max", "--draft", "--draft-max", "--draft-n"), "use --drafts (in Python num_drafts) instead"),
+    **dict.fromkeys(("-np", "--parallel"), "use --parallel instead"),
+    **dict.fromkeys(("-c", "--ctx-size"), "use --context instead"),
+    "--host": "use --host instead",
+    "--port": "use --port instead",
 }
 NOT_LOSSLESS = {
     **dict.fromkeys(("--spec-synth-len", "--spec-synth-rates"), "drafts would be kept without the target's consent"),
@@ -76,7 +76,7 @@ def _refuse_foreign(extra: Sequence[str]) -> None:
     for argument in extra:
         option = argument.partition("=")[0]
         if option in OURS:
-            raise EngineError(f"{option} is not handed on to llama-server: it is said by {OURS[option]}")
+            raise EngineError(f"{option} is not handed on to llama-server: {OURS[option]}")
         if option in NOT_LOSSLESS:
             raise EngineError(f"{option} is not handed on to llama-server: {NOT_LOSSLESS[option]}")
     if set_ := sorted(name for name in os.environ if name.startswith(VARIABLES)):

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from dflash2_core import __version__
-from dflash2_core.assets import tiny_pair
+from dflash2_core.assets import is_embedded_target
 from dflash2_core.checkpoint import open_checkpoint
 from dflash2_core.config.reading import placed
 from dflash2_core.errors import EngineError
@@ -42,7 +42,7 @@ def exported(drafter: Path, target: Path, *, outtype: str | None, cache: Path | 
 
 def as_gguf(target: Path, *, cache: Path | None) -> Path:
     """The target as it is, but for the embedded pair's folder: its GGUF, written unless it is there already."""
-    if not target.is_dir() or target.resolve() != tiny_pair().target.resolve():
+    if not is_embedded_target(target):
         return target
     source = hashlib.sha256((target / "model.safetensors").read_bytes() + __version__.encode())
     path = _made(cache) / f"tiny-target-f32-{source.hexdigest()[:12]}.gguf"

@@ -13,14 +13,14 @@ SERVER = ("-m", "sglang.launch_server")
 ON_CPU = {"SGLANG_USE_CPU_ENGINE": "1", "TORCHDYNAMO_DISABLE": "1"}
 """SGLang is told to be on a CPU; compiling the draft model's convolutions would want a C++ compiler, and minutes."""
 OURS = {
-    # option -> what says it instead
-    **dict.fromkeys(("--model-path", "--model"), "the target"),
-    **dict.fromkeys(("--speculative-algorithm", "--speculative-draft-model-path", "--speculative-draft-model"), "the drafter"),
-    **dict.fromkeys(("--speculative-num-draft-tokens", "--speculative-dflash-block-size"), "num_drafts (--drafts)"),
-    "--max-running-requests": "parallel (--parallel)",
-    "--context-length": "context (--context)",
-    "--host": "host (--host)",
-    "--port": "port (--port)",
+    # option -> what to do instead
+    **dict.fromkeys(("--model-path", "--model"), "it is the target"),
+    **dict.fromkeys(("--speculative-algorithm", "--speculative-draft-model-path", "--speculative-draft-model"), "it follows from the drafter"),
+    **dict.fromkeys(("--speculative-num-draft-tokens", "--speculative-dflash-block-size"), "use --drafts (in Python num_drafts) instead"),
+    "--max-running-requests": "use --parallel instead",
+    "--context-length": "use --context instead",
+    "--host": "use --host instead",
+    "--port": "use --port instead",
 }
 SEEDS = "--enable-deterministic-inference"
 NOT_LOSSLESS = ("--speculative-accept-threshold-single", "--speculative-accept-threshold-acc")
@@ -63,7 +63,7 @@ def _refuse_foreign(extra: tuple[str, ...]) -> None:
     for argument in extra:
         option = argument.partition("=")[0].replace("_", "-")
         if option in OURS:
-            raise EngineError(f"{option} is not handed on to SGLang: it is said by {OURS[option]}")
+            raise EngineError(f"{option} is not handed on to SGLang: {OURS[option]}")
         if option in NOT_LOSSLESS:
             raise EngineError(f"{option} is not handed on to SGLang: drafts would be kept that the target does not choose")
     if float(os.environ.get("SGLANG_SIMULATE_ACC_LEN") or -1) > 0:

@@ -13,14 +13,14 @@ from dflash2_core.server_process import free_port
 
 SERVER = ("-m", "vllm.entrypoints.openai.api_server")
 OURS = {
-    # option -> what says it instead
-    "--model": "the target",
-    **dict.fromkeys(("--speculative-config", "-sc", "--spec-method", "--spec-model"), "the drafter"),
-    "--spec-tokens": "num_drafts (--drafts)",
-    "--max-num-seqs": "parallel (--parallel)",
-    "--max-model-len": "context (--context)",
-    "--host": "host (--host)",
-    "--port": "port (--port)",
+    # option -> what to do instead
+    "--model": "it is the target",
+    **dict.fromkeys(("--speculative-config", "-sc", "--spec-method", "--spec-model"), "it follows from the drafter"),
+    "--spec-tokens": "use --drafts (in Python num_drafts) instead",
+    "--max-num-seqs": "use --parallel instead",
+    "--max-model-len": "use --context instead",
+    "--host": "use --host instead",
+    "--port": "use --port instead",
 }
 
 
@@ -32,7 +32,7 @@ def server_command(python: Path, target: Path, drafter: tuple[Path, DrafterConfi
     for argument in options.extra:
         option = argument.partition("=")[0].replace("_", "-")
         if option in OURS:
-            raise EngineError(f"{option} is not handed on to vLLM: it is said by {OURS[option]}")
+            raise EngineError(f"{option} is not handed on to vLLM: {OURS[option]}")
     if options.drafter_dtype is not None:
         raise EngineError(
             f"vLLM runs a drafter in the target's own dtype: {options.drafter_dtype} is not for it to say; hand on --dtype"

@@ -30,6 +30,11 @@ def tiny_pair() -> Pair:
     return Pair(target=root / "target", drafter=root / "drafter")
 
 
+def is_embedded_target(path: Path) -> bool:
+    """Whether `path` is the folder of the embedded pair's target, by whatever way it is reached."""
+    return path.is_dir() and path.resolve() == tiny_pair().target.resolve()
+
+
 def held_out_prompts() -> list[dict[str, Any]]:
     """Prompts of text that the pair was not trained on: [{"domain": ..., "text": ...}]."""
     prompts: list[dict[str, Any]] = json.loads((Path(__file__).parent / "tiny_pair" / "prompts.json").read_text())

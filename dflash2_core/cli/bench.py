@@ -15,6 +15,7 @@ from rich.table import Table
 from dflash2_core.assets import held_out_prompts, tiny_pair
 from dflash2_core.cli.handing_on import handed_on
 from dflash2_core.cli.opening import as_manifested
+from dflash2_core.cli.telling import saying
 from dflash2_core.cli.writing import require_place, write
 from dflash2_core.config import DrafterConfig
 from dflash2_core.conformance.under_test import UnderTest
@@ -71,7 +72,7 @@ def bench(
         raise EngineError("engine arguments belong to one engine: name it with --engine")
     sizes, num_drafts = _sizes(batches), DrafterConfig.from_pretrained(drafter).num_drafts
     console = Console(stderr=True, quiet=as_json)
-    with console.status("looking for engines"):
+    with saying(console, "looking for engines"):
         names, left_out = (list(dict.fromkeys(engine)), {}) if engine else _found()
     known = Reference(target, drafter, parallel=max(sizes))
     asked, measured = _prompts(prompts, known), []
@@ -79,6 +80,8 @@ def bench(
     columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
     with Progress(*columns, console=console, transient=True, disable=as_json or not console.is_terminal) as bar:
         for name in names:
+            if not console.is_terminal:
+                console.print(f"measuring {name} ...")
             task = bar.add_task(name, total=len(sizes) * rounds)
             of_engine = target_gguf if name == OF_LLAMA_CPP and target_gguf is not None else target
             try:

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from dflash2_core.cli.handing_on import handed_on
+from dflash2_core.cli.telling import saying
 from dflash2_core.config import DrafterConfig
 from dflash2_core.config.reading import named, placed
 from dflash2_core.diagnosis import LEVELS, Asked, Diagnosis, Finding, diagnose
@@ -60,8 +61,8 @@ def doctor(
         context=context,
     )
     engines = [OwnEngine() if name == OWN else find_engine(name, program) for name in names]
-    with Console(stderr=True, quiet=as_json).status("looking") as status:
-        found = diagnose(asked, engines, os.environ, doing=status.update)
+    with saying(Console(stderr=True, quiet=as_json), "looking for engines") as doing:
+        found = diagnose(asked, engines, os.environ, doing=doing)
     if as_json:
         print(json.dumps(as_document(found)))
     else:
@@ -217,7 +218,7 @@ def _memory(memory: Memory) -> str:
 
 def _blocks(found: Diagnosis) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in ("a block is", "said so", "left out"):
+    for name in ("engine", "a whole block is asked for by", "left out, it takes"):
         table.add_column(name, overflow="fold")
     for words in found.blocks:
         table.add_row(words.engine, escape(words.count), escape(words.left_out))

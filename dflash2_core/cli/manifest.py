@@ -48,7 +48,7 @@ def manifest(
         return
     size = sum(entry.size for entry in found.files.values())
     print(f"{placed(path)}: {len(found.files)} files, {size:,} bytes")
-    print(f"for {_told(found.base_model)}, revision {_told(found.base_model_revision)}, licence {_told(found.licence)}")
+    print(f"base model {_told(found.base_model)}, revision {_told(found.base_model_revision)}, licence {_told(found.licence)}")
 
 
 def _check(drafter: Path, as_json: bool) -> None:

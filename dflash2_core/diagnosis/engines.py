@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from dflash2_core.assets import is_embedded_target
 from dflash2_core.config.reading import placed
 from dflash2_core.diagnosis.facts import GGUF, DrafterSide, EngineSide, TargetSide
 from dflash2_core.diagnosis.finding import Finding, Level
@@ -12,7 +13,8 @@ BUILD = "build the one that is tested: bash ci/{name}.sh in a checkout of dflash
 SAID_ELSEWHERE = ("OMP_NUM_THREADS", "at every temperature")
 """Words of adapters' notes that `variables.py` and `greedy_drafts.py` say where they hold."""
 FOLDERS = (OWN, "vllm", "sglang")
-"""Engines that this project runs on Hugging Face folders; llama.cpp wants a GGUF of the target."""
+"""Engines that this project runs on Hugging Face folders; llama.cpp wants a GGUF of the target, and the embedded one's is made
+by its adapter."""
 
 
 def engine_findings(engine: EngineSide) -> Iterator[Finding]:
@@ -29,7 +31,7 @@ def engine_findings(engine: EngineSide) -> Iterator[Finding]:
         yield Finding("error", name, problem, mend)
     for note in report.notes:
         if not any(words in note for words in SAID_ELSEWHERE):
-            yield Finding("note", name, note, "nothing to mend; mind it in what you ask of it")
+            yield Finding("note", name, note, "nothing is wrong here: keep it in mind for what you ask of it")
     if not report.problems and not report.tested:
         yield Finding(
             "warning",
@@ -63,7 +65,7 @@ def wrong_form(name: str, target: TargetSide, drafter: DrafterSide) -> str | Non
         for side in (target, drafter):
             if side.layout == GGUF:
                 return f"it runs folders of Hugging Face checkpoints, and {placed(side.path.name)} is a GGUF"
-    elif name == "llama-cpp" and target.layout != GGUF:
+    elif name == "llama-cpp" and target.layout != GGUF and not is_embedded_target(target.path):
         return f"it runs a GGUF of the target, and {placed(target.path.name)} is a folder"
     return None
 

@@ -161,7 +161,7 @@ def _with_pair(
             return replace(side, refusal=gguf_files.refusal(drafter.path, target.path))
         except ImportError:  # the package gguf is an extra
             return side
-    if wrong_form(engine.name, target, drafter) is not None:
+    if wrong_form(engine.name, target, drafter) is not None or (engine.name == "llama-cpp" and target.layout != GGUF):
         return side
     options = EngineOptions(port=PORT, parallel=asked.rows, context=asked.context)
     try:

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from dflash2_core.config import DrafterConfig
 from dflash2_core.drafter.attention import Attend
+from dflash2_core.drafter.compiling import compiled
 from dflash2_core.drafter.context import ContextViews, DrafterContext, Place
 from dflash2_core.drafter.health import sums
 from dflash2_core.drafter.layer import DrafterLayer
@@ -166,11 +167,14 @@ class Drafter(nn.Module):
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Let `torch.compile` make programs of the drafter's steps as they are first used: minutes, and a C++ compiler.
 
-        args, kwargs  those of `torch.compile`
-        Drafts may then differ where scores are equal to the last bits; they are verified as ever.
+        args, kwargs  those of `torch.compile`; without any it is told, on a CPU, what pays for the few rows of a block: the
+                      weights, the target's head among them, are then in memory a second time
+        Weights must not change afterwards. Drafts may then differ where scores are equal to the last bits; they are verified
+        as ever.
         """
-        self._draft = torch.compile(self._draft_block, *args, **kwargs)
-        self.commit = torch.compile(self._commit, *args, **kwargs)
+        device = self.fc.weight.device
+        self._draft = compiled(self._draft_block, device, args, kwargs)
+        self.commit = compiled(self._commit, device, args, kwargs)
         self.is_compiled = True
 
     def _draft_block(self, rows: "Rows", views: ContextViews, block: int, embed: Embed, head: Head) -> Proposal:

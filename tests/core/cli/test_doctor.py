@@ -70,6 +70,8 @@ def test_without_a_pair_it_looks_at_the_engines_and_says_how_to_give_one() -> No
     done = dflash2("doctor")
     assert done.returncode == 0, done.stdout
     assert "dflash2 doctor --target TARGET --drafter DRAFTER" in done.stdout
+    assert done.stderr.splitlines()[-2:] == ["asking sglang ...", "asking vllm ..."], "nobody waits in silence"
+    assert dflash2("doctor", "--json").stderr == ""
     for words in ("llama-cpp", "sglang", "vllm", "tested", "dflash2's plugin", "itself"):
         assert words in done.stdout
 

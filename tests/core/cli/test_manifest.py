@@ -34,7 +34,7 @@ def test_it_says_what_was_given_and_what_the_card_says_and_checks_it(drafter: Pa
     done = dflash2("manifest", drafter, "--base-model", "org/target")
     assert done.returncode == 0
     assert "3 files" in done.stdout
-    assert "for org/target, revision not stated, licence mit" in done.stdout
+    assert "base model org/target, revision not stated, licence mit" in done.stdout
     checked = dflash2("manifest", drafter, "--check")
     assert (checked.returncode, checked.stdout) == (0, "3 files are as the manifest says\n")
 

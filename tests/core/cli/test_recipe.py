@@ -74,6 +74,19 @@ def test_vllm_counts_drafts(drafter: Path) -> None:
     assert asked == {"method": "dflash", "model": str(drafter), "num_speculative_tokens": 7}
 
 
+def test_a_target_that_is_here_is_called_by_its_place_in_full(drafter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(drafter.parent)
+    (drafter.parent / "target").mkdir()
+    for engine in ("vllm", "sglang", "llama-cpp", "ollama", "splash"):  # the others' files name no target, or its name alone
+        assert str(drafter.parent / "target") in told(engine, Path("my drafter"), "target")["text"]
+
+
+def test_an_engine_that_is_misspelt_is_guessed(drafter: Path) -> None:
+    done = dflash2("recipe", "vlm", "--target", "org/target", "--drafter", drafter)
+    assert done.returncode == 2
+    assert "no recipe for 'vlm' (did you mean 'vllm'?): expected one of" in done.stderr
+
+
 def test_sglang_counts_rows(drafter: Path) -> None:
     argv = shlex.split(told("sglang", drafter)["text"])
     assert option(argv, "--speculative-algorithm") == "DFLASH"

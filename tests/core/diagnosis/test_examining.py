@@ -44,6 +44,17 @@ def test_adapters_are_asked_with_the_rows_and_positions_that_were_given() -> Non
     assert (options.parallel, options.context, options.extra) == (4, 512, ())
 
 
+def test_llama_cpp_takes_the_folder_of_the_embedded_target_alone(tmp_path: Path) -> None:
+    """Its adapter makes that one's GGUF; nothing is written for a look."""
+    llama = FakeEngine(report("llama-cpp"))
+    asked = Asked(target=PAIR.target, drafter=PAIR.drafter, engines=("llama-cpp",))
+    assert seen(asked, llama).sound
+    shutil.copytree(PAIR.target, tmp_path / "target")
+    elsewhere = Asked(target=tmp_path / "target", drafter=PAIR.drafter, engines=("llama-cpp",))
+    assert "it runs a GGUF of the target, and target is a folder" in told(seen(elsewhere, llama).findings)["error"]
+    assert llama.asked_for == []
+
+
 def test_what_an_adapter_refuses_is_an_error() -> None:
     refusing = FakeEngine(report("vllm"), refusal=CompatibilityError("its layers have different windows"))
     found = seen(PAIR, refusing)
