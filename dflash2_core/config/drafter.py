@@ -140,8 +140,8 @@ def other_model(mapping: Mapping[str, Any]) -> str | None:
         and "dflash_config" not in mapping
     ):
         return (
-            f"this is the config of another model, perhaps of a target, architectures {shown(names)}: expected a DFlash drafter, whose "
-            f"architectures is {' or '.join(zlab.VERSIONS)}"
+            f"this is the config of another model, perhaps of a target, architectures {shown(names)}: expected a DFlash "
+            f"drafter, whose architectures is {' or '.join(zlab.VERSIONS)}"
         )
     return None
 

@@ -38,8 +38,8 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Pair:
-    """target: as the engine takes it, a path or a name; drafter: its folder, or for llama.cpp its GGUF; cache: of files that are
-    made for the engine, None for the user's. A target that is here is called by its place in full, as the drafter is."""
+    """target: as the engine takes it, a path or a name; drafter: its folder, or for llama.cpp its GGUF; cache: folder of what
+    is made for the engine, None for the user's. A target that is here is called by its place in full, as the drafter is."""
 
     target: str
     drafter: Path

@@ -77,9 +77,7 @@ def _config(pair: Pair) -> DrafterConfig:
     return pair.checkpoint().config
 
 
-def _recipe(
-    name: str, text: str, config: DrafterConfig | None, *, found: bool = True, notes: tuple[str, ...] = ()
-) -> Recipe:
+def _recipe(name: str, text: str, config: DrafterConfig | None, *, found: bool = True, notes: tuple[str, ...] = ()) -> Recipe:
     """config None: a GGUF, whose block the command itself states."""
     if config is None:
         counts = "as many drafts as the GGUF's block holds: see --spec-draft-n-max"

@@ -23,7 +23,7 @@ def verify_greedy(proposal: Proposal, logits: Tensor) -> Verdict:
     A judged row whose best logit is NaN or infinite ends the run with next_token = -1.
     """
     best, ids = logits.max(-1)  # [B, L+1]
-    ids = ids.masked_fill(~best.isfinite(), BROKEN)
+    ids = torch.where(best.abs() < torch.inf, ids, BROKEN)  # which no NaN is either
     n = _accepted_run(proposal.tokens == ids[:, :-1], proposal.lengths)
     return Verdict(num_accepted=n, next_token=ids.gather(1, n[:, None]).squeeze(1))
 
@@ -65,7 +65,7 @@ def draw(probs: Tensor, uniforms: Tensor) -> Tensor:
 def _accepted_run(accepted: Tensor, lengths: Tensor) -> Tensor:
     """accepted [B, L] bool -> n [B] int64, the drafts before the first that fails or is padding."""
     live = torch.arange(accepted.shape[1], device=lengths.device) < lengths[:, None]
-    return (accepted & live).long().cumprod(-1).sum(-1)
+    return (accepted & live).cumprod(-1, dtype=torch.int64).sum(-1)
 
 
 def _draft_probability(proposal: Proposal) -> Tensor:

@@ -262,8 +262,9 @@ class Target:
         if len(set(place.starts)) > 1:  # else the mask is left to the model, whatever attention it has
             options["attention_mask"] = self._masks(place)
         positions = place.positions(ids.device)
-        if self.context_limit is not None:  # only the padding of a row can lie past it
-            positions = positions.clamp(max=self.context_limit - 1)
+        limit = self.context_limit
+        if limit is not None and place.end > limit:  # only the padding of a row can lie past it
+            positions = positions.clamp(max=limit - 1)
         output = self.model(input_ids=ids, position_ids=positions, **options)
         logits = output.logits[..., : self.vocab_size]
         if not taps:

@@ -1,12 +1,15 @@
 """A compiled drafter drafts, in blocks of one shape, and the text stays the target's."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 import torch
 
 from dflash2_core import SamplingParams, TransformersEngine
+from dflash2_core.drafter import Drafter, compiling
 from dflash2_core.errors import CompatibilityError
+from dflash2_core.transformers_engine import Target
 from tests.core.toys import random_drafter, toy_target
 from tests.core.transformers_engine.conftest import random_prompt
 
@@ -35,13 +38,48 @@ def test_rows_of_a_compiled_drafter_are_those_of_the_same_one_as_it_is() -> None
         assert ours.stats.num_drafted > 0
 
 
-def test_a_drafter_compiles_and_the_text_is_the_targets_own() -> None:
-    target = toy_target(num_hidden_layers=3)
-    plain = TransformersEngine(target).generate(PROMPTS[0], PARAMS[0])
-    drafter = random_drafter(seed=3, **ONE_LAYER)
-    compiled = TransformersEngine(target, drafter, compile=True).generate(PROMPTS[0], PARAMS[0])
-    assert compiled[0].token_ids == plain[0].token_ids
-    assert compiled[0].stats.num_drafted > 100
+def test_programs_belong_to_one_drafter_and_one_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights are constants of them, and few conditions are asked: whatever was compiled before, the right ones are used."""
+    monkeypatch.setattr(compiling, "FOR_FEW_ROWS", {})
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))  # traced as ever, and not translated
+    targets = [toy_target(num_hidden_layers=3, seed=seed) for seed in (0, 1)]
+    drafters = [random_drafter(seed=seed, **ONE_LAYER) for seed in (3, 4)]
+    pairs = [(targets[0], drafters[0]), (targets[1], drafters[0]), (targets[0], drafters[1])]
+    expected = [drafted(*pair) for pair in pairs]
+    assert len(set(expected)) == len(pairs), "any of them would do"
+    for each in drafters:
+        each.compile()
+    assert [drafted(*pair) for pair in (*pairs, pairs[0])] == [*expected, expected[0]]
+
+
+def test_a_drafter_compiles_and_drafts_as_it_did() -> None:
+    target, drafter = toy_target(num_hidden_layers=3), random_drafter(seed=3, **ONE_LAYER)
+    expected = drafted(target, drafter)
+    TransformersEngine(target, drafter, compile=True)
+    assert drafted(target, drafter) == expected
+
+
+def drafted(target: Target, drafter: Drafter) -> tuple[int, ...]:
+    """A block after features of some tokens."""
+    context, config = drafter.new_context(), drafter.config
+    context.join()
+    features = torch.randn(
+        1,
+        config.block_size,
+        len(config.target_layer_ids) * config.target_hidden_size,
+        generator=torch.Generator().manual_seed(0),
+    )
+    context.append(features, [5])
+    proposal = drafter.propose(
+        context,
+        torch.tensor([7]),
+        [config.num_drafts],
+        embed=target.embed,
+        head=target.head,
+        temperature=torch.zeros(1),
+        streams=None,
+    )
+    return tuple(proposal.tokens[0].tolist())
 
 
 def test_what_cannot_be_compiled_is_refused_at_the_door(monkeypatch: pytest.MonkeyPatch) -> None:
