@@ -17,7 +17,9 @@ OURS = {
     **dict.fromkeys(("-m", "--model"), "it is the target"),
     **dict.fromkeys(("-md", "--model-draft", "--spec-draft-model"), "it follows from the drafter"),
     **dict.fromkeys(("--spec-type", "--metrics"), "it is always said"),
-    **dict.fromkeys(("--spec-draft-n-max", "--draft", "--draft-max", "--draft-n"), "use --drafts (in Python num_drafts) instead"),
+    **dict.fromkeys(
+        ("--spec-draft-n-max", "--draft", "--draft-max", "--draft-n"), "use --drafts (in Python num_drafts) instead"
+    ),
     **dict.fromkeys(("-np", "--parallel"), "use --parallel instead"),
     **dict.fromkeys(("-c", "--ctx-size"), "use --context instead"),
     "--host": "use --host instead",

@@ -15,8 +15,13 @@ ON_CPU = {"SGLANG_USE_CPU_ENGINE": "1", "TORCHDYNAMO_DISABLE": "1"}
 OURS = {
     # option -> what to do instead
     **dict.fromkeys(("--model-path", "--model"), "it is the target"),
-    **dict.fromkeys(("--speculative-algorithm", "--speculative-draft-model-path", "--speculative-draft-model"), "it follows from the drafter"),
-    **dict.fromkeys(("--speculative-num-draft-tokens", "--speculative-dflash-block-size"), "use --drafts (in Python num_drafts) instead"),
+    **dict.fromkeys(
+        ("--speculative-algorithm", "--speculative-draft-model-path", "--speculative-draft-model"),
+        "it follows from the drafter",
+    ),
+    **dict.fromkeys(
+        ("--speculative-num-draft-tokens", "--speculative-dflash-block-size"), "use --drafts (in Python num_drafts) instead"
+    ),
     "--max-running-requests": "use --parallel instead",
     "--context-length": "use --context instead",
     "--host": "use --host instead",
