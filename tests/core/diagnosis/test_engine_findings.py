@@ -81,11 +81,12 @@ def test_of_folders_these_engines_say_nothing(name: str) -> None:
 
 
 def test_llama_cpp_is_told_that_a_folder_is_no_gguf_and_how_to_convert_it() -> None:
-    found = told(pair_findings(engine("llama-cpp"), target(), drafter()))
+    folder = replace(target(), path=Path("some-target"))  # the embedded one's GGUF is made for it
+    found = told(pair_findings(engine("llama-cpp"), folder, drafter()))
     assert "it runs a GGUF of the target" in found["error"]
     assert "convert_hf_to_gguf.py" in found["error"]
     unasked = replace(engine("llama-cpp"), asked=False)
-    assert set(told(pair_findings(unasked, target(), drafter()))) == {"note"}
+    assert set(told(pair_findings(unasked, folder, drafter()))) == {"note"}
 
 
 def test_a_gguf_is_none_of_vllms() -> None:
