@@ -18,12 +18,13 @@ OURS = {
     **dict.fromkeys(("-md", "--model-draft", "--spec-draft-model"), "it follows from the drafter"),
     **dict.fromkeys(("--spec-type", "--metrics"), "it is always said"),
     **dict.fromkeys(
-        ("--spec-draft-n-max", "--draft", "--draft-max", "--draft-n"), "use --drafts (in Python num_drafts) instead"
+        ("--spec-draft-n-max", "--draft", "--draft-max", "--draft-n"),
+        "use dflash2's own --drafts (in Python num_drafts) instead",
     ),
-    **dict.fromkeys(("-np", "--parallel"), "use --parallel instead"),
-    **dict.fromkeys(("-c", "--ctx-size"), "use --context instead"),
-    "--host": "use --host instead",
-    "--port": "use --port instead",
+    **dict.fromkeys(("-np", "--parallel"), "use dflash2's own --parallel instead"),
+    **dict.fromkeys(("-c", "--ctx-size"), "use dflash2's own --context instead"),
+    "--host": "use dflash2's own --host instead",
+    "--port": "use dflash2's own --port instead",
 }
 NOT_LOSSLESS = {
     **dict.fromkeys(("--spec-synth-len", "--spec-synth-rates"), "drafts would be kept without the target's consent"),

@@ -20,12 +20,13 @@ OURS = {
         "it follows from the drafter",
     ),
     **dict.fromkeys(
-        ("--speculative-num-draft-tokens", "--speculative-dflash-block-size"), "use --drafts (in Python num_drafts) instead"
+        ("--speculative-num-draft-tokens", "--speculative-dflash-block-size"),
+        "use dflash2's own --drafts (in Python num_drafts) instead",
     ),
-    "--max-running-requests": "use --parallel instead",
-    "--context-length": "use --context instead",
-    "--host": "use --host instead",
-    "--port": "use --port instead",
+    "--max-running-requests": "use dflash2's own --parallel instead",
+    "--context-length": "use dflash2's own --context instead",
+    "--host": "use dflash2's own --host instead",
+    "--port": "use dflash2's own --port instead",
 }
 SEEDS = "--enable-deterministic-inference"
 NOT_LOSSLESS = ("--speculative-accept-threshold-single", "--speculative-accept-threshold-acc")

@@ -16,11 +16,11 @@ OURS = {
     # option -> what to do instead
     "--model": "it is the target",
     **dict.fromkeys(("--speculative-config", "-sc", "--spec-method", "--spec-model"), "it follows from the drafter"),
-    "--spec-tokens": "use --drafts (in Python num_drafts) instead",
-    "--max-num-seqs": "use --parallel instead",
-    "--max-model-len": "use --context instead",
-    "--host": "use --host instead",
-    "--port": "use --port instead",
+    "--spec-tokens": "use dflash2's own --drafts (in Python num_drafts) instead",
+    "--max-num-seqs": "use dflash2's own --parallel instead",
+    "--max-model-len": "use dflash2's own --context instead",
+    "--host": "use dflash2's own --host instead",
+    "--port": "use dflash2's own --port instead",
 }
 
 

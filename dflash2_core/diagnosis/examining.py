@@ -161,7 +161,9 @@ def _with_pair(
             return replace(side, refusal=gguf_files.refusal(drafter.path, target.path))
         except ImportError:  # the package gguf is an extra
             return side
-    if wrong_form(engine.name, target, drafter) is not None or (engine.name == "llama-cpp" and target.layout != GGUF):
+    if wrong_form(engine.name, target, drafter) is not None:
+        return side
+    if engine.name == "llama-cpp" and target.layout != GGUF:  # the embedded one: its GGUF would be written
         return side
     options = EngineOptions(port=PORT, parallel=asked.rows, context=asked.context)
     try:
