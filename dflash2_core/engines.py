@@ -23,6 +23,8 @@ OWN = "transformers"
 """The core's own engine, which needs no adapter."""
 Route = Literal["native", "plugin", "none"]
 """How an engine comes to run DFlash 2: by itself, through this project's plugin, or not at all."""
+DTYPES = ("float32", "float16", "bfloat16")
+"""What an engine can be asked to compute in."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +64,10 @@ class EngineOptions:
     parallel       requests decoded at once
     context        positions of one request, prompt and output together; None: the engine's own choice
     num_drafts     drafts per cycle; None: all that the drafter has, block size - 1
+    dtype          of `DTYPES`, what is computed in; None: the engine's choice, for most the checkpoint's own. Weights of a GGUF
+                   stay as they are stored
     drafter_dtype  how the drafter's weights are stored where an engine needs a file of its own; None: the adapter's choice
+    memory         share of the device's memory for an engine that takes as much as it may; None: the engine's choice
     cache          folder for files made for the engine; None: the user's cache
     log            file of the engine's own words; None: one in a temporary folder
     ready_within   seconds until it has to answer
@@ -74,7 +79,9 @@ class EngineOptions:
     parallel: int = 1
     context: int | None = None
     num_drafts: int | None = None
+    dtype: str | None = None
     drafter_dtype: str | None = None
+    memory: float | None = None
     cache: Path | None = None
     log: Path | None = None
     ready_within: float = 600.0
@@ -87,6 +94,10 @@ class EngineOptions:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise EngineError(f"{name} is {value}: expected at least {least}")
+        if self.dtype not in (None, *DTYPES):
+            raise EngineError(f"the dtype is {self.dtype}: expected one of {', '.join(DTYPES)}")
+        if self.memory is not None and not 0 < self.memory <= 1:
+            raise EngineError(f"the share of memory is {self.memory}: expected more than 0, and 1 at most")
 
     def drafts_of(self, config: DrafterConfig) -> int:
         """Drafts per cycle, said to an engine whatever its own default; CompatibilityError for more than a block has."""

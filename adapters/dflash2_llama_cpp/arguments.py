@@ -12,6 +12,10 @@ from dflash2_core.errors import CompatibilityError, EngineError
 BATCH, UBATCH = 2048, 512
 """llama.cpp's own sizes. They are always said, so that no variable of the environment says others."""
 VARIABLES = "LLAMA_ARG_SPEC_"
+TYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+"""llama.cpp's names of what keys and values are kept in, and weights."""
+CACHES = (("-ctk", "-ctv"), ("-ctkd", "-ctvd"))
+"""Options for the types of keys and values: the target's, the drafter's."""
 OURS = {
     # option -> what to do instead
     **dict.fromkeys(("-m", "--model"), "it is the target"),
@@ -48,8 +52,16 @@ def server_command(program: Path, target: Path, drafter: tuple[Path, DrafterConf
         num_drafts = options.drafts_of(config)  # always said: llama.cpp's default is 3
         rows = options.parallel * (num_drafts + 1)
         argv += ["-md", str(path), "--spec-type", "draft-dflash", "--spec-draft-n-max", str(num_drafts)]
+    if options.dtype is not None:
+        argv += _computing_in(options.dtype, drafts=drafter is not None)
     argv += _batch_sizes(rows, options)
     return Command(argv=(*argv, *options.extra))
+
+
+def _computing_in(dtype: str, *, drafts: bool) -> list[str]:
+    """Sums are in float32 whatever the weights are stored in; keys and values are not, nor is its flash attention."""
+    said = [part for pair in CACHES[: 1 + drafts] for option in pair for part in (option, TYPES[dtype])]
+    return ["-fa", "off", *said] if dtype == "float32" else said
 
 
 def _batch_sizes(rows: int, options: EngineOptions) -> list[str]:

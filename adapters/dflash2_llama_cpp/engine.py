@@ -4,7 +4,7 @@ from pathlib import Path
 
 from dflash2_core.engines import Command, EngineOptions, EngineReport
 from dflash2_core.errors import Dflash2Error, EngineError
-from dflash2_llama_cpp.arguments import server_command
+from dflash2_llama_cpp.arguments import TYPES, server_command
 from dflash2_llama_cpp.exports import as_gguf, exported
 from dflash2_llama_cpp.pair import check_pair, open_target
 from dflash2_llama_cpp.program import TESTED_BUILD, Version, find_program, knows_dflash2, read_version
@@ -65,7 +65,8 @@ class LlamaCpp:
             return server_command(program, target, None, options)
         if drafter.is_dir():
             open_target(target)
-            drafter = exported(drafter, target, outtype=options.drafter_dtype, cache=options.cache)
+            outtype = options.drafter_dtype or (options.dtype and TYPES[options.dtype])
+            drafter = exported(drafter, target, outtype=outtype, cache=options.cache)
         elif options.drafter_dtype is not None:
             raise EngineError(
                 f"{drafter} is a GGUF already, whose weights stay as they are: give {options.drafter_dtype} with the folder of "

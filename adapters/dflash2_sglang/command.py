@@ -39,7 +39,7 @@ def server_command(
 
     Raises CompatibilityError for more drafts than a block has, EngineError for an option that is not the caller's to give.
     """
-    _refuse_foreign(options.extra)
+    _refuse_foreign(options)
     if on_cpu and SEEDS in options.extra:
         raise EngineError(
             f"{SEEDS} is not handed on to SGLang: it is for attention backends that a CPU does not have, so that a request's "
@@ -47,13 +47,17 @@ def server_command(
         )
     if options.drafter_dtype is not None:
         raise EngineError(
-            f"SGLang runs a drafter in the target's own dtype: {options.drafter_dtype} is not for it to say; hand on --dtype"
+            f"SGLang runs a drafter in the target's own dtype: {options.drafter_dtype} is not for it to say; give a dtype"
         )
     port = options.port or free_port(options.host)
     argv = [str(python), *SERVER, "--model-path", str(target), "--host", options.host, "--port", str(port)]
     argv += ["--max-running-requests", str(options.parallel)]
     if options.context is not None:
         argv += ["--context-length", str(options.context)]
+    if options.dtype is not None:
+        argv += ["--dtype", options.dtype]
+    if options.memory is not None:
+        argv += ["--mem-fraction-static", str(options.memory)]
     if on_cpu:
         argv += ["--device", "cpu", "--attention-backend", "torch_native"]
     if drafter is not None:
@@ -65,11 +69,16 @@ def server_command(
     return Command(argv=(*argv, *options.extra), env=env)
 
 
-def _refuse_foreign(extra: tuple[str, ...]) -> None:
-    for argument in extra:
+def _refuse_foreign(options: EngineOptions) -> None:
+    ours = (
+        OURS
+        if options.dtype is None
+        else {**OURS, "--dtype": f"it is {options.dtype} already: use dflash2's own option instead"}
+    )
+    for argument in options.extra:
         option = argument.partition("=")[0].replace("_", "-")
-        if option in OURS:
-            raise EngineError(f"{option} is not handed on to SGLang: {OURS[option]}")
+        if option in ours:
+            raise EngineError(f"{option} is not handed on to SGLang: {ours[option]}")
         if option in NOT_LOSSLESS:
             raise EngineError(f"{option} is not handed on to SGLang: drafts would be kept that the target does not choose")
     if float(os.environ.get("SGLANG_SIMULATE_ACC_LEN") or -1) > 0:

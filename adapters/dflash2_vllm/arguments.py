@@ -29,19 +29,28 @@ def server_command(python: Path, target: Path, drafter: tuple[Path, DrafterConfi
 
     Raises CompatibilityError for more drafts than a block has, EngineError for an option that is not the caller's to give.
     """
+    ours = (
+        OURS
+        if options.dtype is None
+        else {**OURS, "--dtype": f"it is {options.dtype} already: use dflash2's own option instead"}
+    )
     for argument in options.extra:
         option = argument.partition("=")[0].replace("_", "-")
-        if option in OURS:
-            raise EngineError(f"{option} is not handed on to vLLM: {OURS[option]}")
+        if option in ours:
+            raise EngineError(f"{option} is not handed on to vLLM: {ours[option]}")
     if options.drafter_dtype is not None:
         raise EngineError(
-            f"vLLM runs a drafter in the target's own dtype: {options.drafter_dtype} is not for it to say; hand on --dtype"
+            f"vLLM runs a drafter in the target's own dtype: {options.drafter_dtype} is not for it to say; give a dtype"
         )
     port = options.port or free_port(options.host)
     argv = [str(python), *SERVER, "--model", str(target), "--host", options.host, "--port", str(port)]
     argv += ["--max-num-seqs", str(options.parallel)]
     if options.context is not None:
         argv += ["--max-model-len", str(options.context)]
+    if options.dtype is not None:
+        argv += ["--dtype", options.dtype]
+    if options.memory is not None:  # on a CPU too, whatever its name says
+        argv += ["--gpu-memory-utilization", str(options.memory)]
     if drafter is not None:
         path, config = drafter
         asked = {"method": "dflash", "model": str(path), "num_speculative_tokens": options.drafts_of(config)}

@@ -19,7 +19,7 @@ from dflash2_core.cli.telling import saying
 from dflash2_core.cli.writing import require_place, write
 from dflash2_core.config import DrafterConfig
 from dflash2_core.conformance.under_test import UnderTest
-from dflash2_core.engines import OWN, EngineOptions, engine_names, find_engine
+from dflash2_core.engines import DTYPES, OWN, EngineOptions, engine_names, find_engine
 from dflash2_core.errors import Dflash2Error, EngineError
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 NUM_PROMPTS = 16
 OF_LLAMA_CPP = "llama-cpp"
+OF_TWO = 0.4
+"""Share of the memory for each of two servers that run at once."""
 
 
 def bench(
@@ -44,6 +46,15 @@ def bench(
     rounds: Annotated[int, typer.Option(min=1, help="Medians are over these.")] = 3,
     batches: Annotated[str, typer.Option(help="Numbers of requests at once.")] = "1,4,16",
     max_new_tokens: Annotated[int, typer.Option(min=3, help="Of each request; less leaves no room for a draft.")] = 128,
+    dtype: Annotated[
+        str | None,
+        typer.Option(
+            help=f"What is computed in: {', '.join(DTYPES)}. Default: float32 for the embedded pair, else as the engine has it."
+        ),
+    ] = None,
+    memory: Annotated[
+        float, typer.Option(help="Share of the device's memory for each of the two servers of vLLM or SGLang.")
+    ] = OF_TWO,
     html: Annotated[Path | None, typer.Option(help="Write the report with its charts as one HTML file, too.")] = None,
     png: Annotated[Path | None, typer.Option(help="Write the charts as a picture, too (the extra bench).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object with every sample, nothing else.")] = False,
@@ -66,6 +77,7 @@ def bench(
         import PIL  # noqa: F401, better missed now than after the run
     if (target is None) != (drafter is None):
         raise EngineError("a target and its drafter belong together: give both, or neither for the embedded pair")
+    dtype = dtype or ("float32" if target is None else None)  # below it ties part, and texts with them
     target, drafter = target or tiny_pair().target, as_manifested(drafter or tiny_pair().drafter)
     extra = handed_on(context)
     if extra and len(engine or ()) != 1:
@@ -74,9 +86,9 @@ def bench(
     console = Console(stderr=True, quiet=as_json)
     with saying(console, "looking for engines"):
         names, left_out = (list(dict.fromkeys(engine)), {}) if engine else _found()
-    known = Reference(target, drafter, parallel=max(sizes))
+    options = EngineOptions(parallel=max(sizes), dtype=dtype, memory=memory, extra=extra)
+    known = Reference(target, drafter, parallel=max(sizes), dtype=dtype or "auto")
     asked, measured = _prompts(prompts, known), []
-    options = EngineOptions(parallel=max(sizes), extra=extra)
     columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
     with Progress(*columns, console=console, transient=True, disable=as_json or not console.is_terminal) as bar:
         for name in names:

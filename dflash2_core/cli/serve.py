@@ -13,7 +13,7 @@ from dflash2_core.cli.handing_on import handed_on
 from dflash2_core.cli.opening import as_manifested
 from dflash2_core.ending import ENDS
 from dflash2_core.engine_process import EngineProcess
-from dflash2_core.engines import Command, EngineOptions, find_engine
+from dflash2_core.engines import DTYPES, Command, EngineOptions, find_engine
 from dflash2_core.errors import EngineError
 
 
@@ -33,8 +33,16 @@ def serve(
         int | None, typer.Option(help="Positions of one request, prompt and output. Default: the engine's choice.")
     ] = None,
     drafts: Annotated[int | None, typer.Option(help="Drafts per cycle. Default: the drafter's block size - 1.")] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help=f"What is computed in, of {', '.join(DTYPES)}. Default: the engine's choice.")
+    ] = None,
+    memory: Annotated[
+        float | None,
+        typer.Option(help="Share of the device's memory for vLLM or SGLang. Default: theirs, which is nearly all of it."),
+    ] = None,
     outtype: Annotated[
-        str | None, typer.Option(help="How the weights of a drafter's folder are stored for llama-cpp. Default: bf16.")
+        str | None,
+        typer.Option(help="How the weights of a drafter's folder are stored for llama-cpp. Default: --dtype, else bf16."),
     ] = None,
     cache: Annotated[Path | None, typer.Option(help="Folder of files made for the engine. Default: the user's cache.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, print the command, and start nothing.")] = False,
@@ -49,7 +57,9 @@ def serve(
         parallel=parallel,
         context=context,
         num_drafts=drafts,
+        dtype=dtype,
         drafter_dtype=outtype,
+        memory=memory,
         cache=cache,
         extra=handed_on(ctx),
     )

@@ -51,7 +51,9 @@ def verify(
     per_kind: Annotated[int, typer.Option(min=1, help="Greedy prompts of each kind of text, at most.")] = PER_KIND,
     tokens: Annotated[int, typer.Option(min=0, help="Sampled tokens to test; 0 leaves sampling out.")] = NUM_TOKENS,
     parallel: Annotated[int, typer.Option(min=1, help="Requests at once.")] = 8,
-    computes_in: Annotated[str, typer.Option(help=f"What the engine computes in, of {', '.join(TIES)}.")] = "float32",
+    computes_in: Annotated[
+        str, typer.Option(help=f"What the engine computes in, of {', '.join(TIES)}; where it is started here, it is told.")
+    ] = "float32",
     alpha: Annotated[
         float | None,
         typer.Option(min=1e-300, max=0.5, help="Error rate of the sampled part. Default: 1e-6, by samples 1e-3."),
@@ -81,7 +83,7 @@ def verify(
     else:
         encode = encoder(tokenizer)
     urls = None if plain is None or speculative is None else (plain, speculative)
-    options = EngineOptions(parallel=parallel, extra=handed_on(ctx))
+    options = EngineOptions(parallel=parallel, dtype=computes_in, extra=handed_on(ctx))
     tested = UnderTest(engine, target, drafter, options, known, program, urls)
     trial = Trial.of(encode, _num_drafts(drafter), num_tokens=tokens, has_law=known is not None, per_kind=per_kind)
     console = Console(stderr=True, quiet=as_json)
@@ -93,7 +95,7 @@ def verify(
         of_core = None if engine == OWN or known is None else known.acceptance(trial.greedy)
         own = None if known is None else known.target
         report = judge(trial, without, drafted, target=own, of_core=of_core, alpha=alpha, tie=TIES[computes_in])
-    facts = tested.facts() | {"computes in": computes_in}
+    facts = tested.facts()
     if as_json:
         print(json.dumps({"tested": facts} | report.to_dict()), flush=True)
     else:

@@ -18,15 +18,16 @@ class Reference:
 
     folder   the target's Hugging Face folder
     drafter  the drafter's folder; a GGUF is not read here: its acceptance is not compared
+    dtype    of both, as `Target.from_pretrained` takes it; gaps and laws want float32
     """
 
-    def __init__(self, folder: Path, drafter: Path, *, parallel: int) -> None:
-        self.folder, self.drafter, self.parallel = folder, drafter, parallel
+    def __init__(self, folder: Path, drafter: Path, *, parallel: int, dtype: str = "float32") -> None:
+        self.folder, self.drafter, self.parallel, self.dtype = folder, drafter, parallel, dtype
 
     @cached_property
     def target(self) -> Target:
-        """In float32: tokenizer, gaps and laws are its own."""
-        return Target.from_pretrained(self.folder, dtype="float32")
+        """Tokenizer, gaps and laws are its own."""
+        return Target.from_pretrained(self.folder, dtype=self.dtype)
 
     def encode(self, text: str) -> list[int]:
         """The tokenizer's ids, special tokens read as such."""

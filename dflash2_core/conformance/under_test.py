@@ -70,7 +70,7 @@ class UnderTest:
         facts |= {"target": str(self.target), "target sha256": _sha256(self.target)}
         facts |= {"drafter": str(self.drafter), "drafter sha256": _sha256(self.drafter)}
         known = "its tokenizer only" if self.reference is None else str(self.reference.folder)
-        facts |= {"reference": known, "requests at once": str(self.options.parallel)}
+        facts |= {"reference": known, "computes in": self._computes_in(), "requests at once": str(self.options.parallel)}
         return facts | ({"engine arguments": " ".join(self.options.extra)} if self.options.extra else {})
 
     @contextmanager
@@ -82,6 +82,11 @@ class UnderTest:
         else:
             with self._adapter().start(self.target, self.drafter if drafts else None, self.options) as server:
                 yield server
+
+    def _computes_in(self) -> str:
+        if self.engine == OWN and self.reference is not None:
+            return str(self.reference.target.dtype).removeprefix("torch.")
+        return self.options.dtype or "the engine's own choice"
 
     def _adapter(self) -> Engine:
         return find_engine(self.engine, self.program)

@@ -77,9 +77,36 @@ def test_other_arguments_are_handed_on_as_they_are(engine: LlamaCpp, files: Path
 
 
 def test_options_out_of_range_are_sentences() -> None:
-    for wrong in ({"port": -1}, {"port": 70000}, {"parallel": 0}, {"context": 1}, {"num_drafts": 0}):
+    numbers = (
+        {"port": -1},
+        {"port": 70000},
+        {"parallel": 0},
+        {"context": 1},
+        {"num_drafts": 0},
+        {"memory": 0.0},
+        {"memory": 1.5},
+    )
+    for wrong in (*numbers, {"dtype": "float"}):
         with pytest.raises(EngineError, match="expected"):
             EngineOptions(**wrong)
+
+
+def test_a_dtype_is_that_of_keys_and_values_and_of_a_drafter_that_is_written(
+    engine: LlamaCpp, files: Path, tmp_path: Path
+) -> None:
+    exact = argv(engine, files, dtype="float32")
+    assert "-fa off -ctk f32 -ctv f32 -ctkd f32 -ctvd f32" in exact
+    assert argv(engine, files, dtype="float32", extra=("-fa", "on")).endswith("-fa on")
+    assert "-ctk bf16 -ctv bf16 -ctkd" in argv(engine, files, dtype="bfloat16")
+    alone = argv(engine, files, drafter=None, dtype="float32")
+    assert "-ctk f32 -ctv f32" in alone
+    assert "-ctkd" not in alone
+    assert not any(word in argv(engine, files, memory=0.5) for word in ("-fa", "-ctk", "0.5"))
+    for said, options in (("f32", {}), ("q8_0", {"drafter_dtype": "q8_0"})):
+        command = engine.command(
+            files / "target.gguf", tiny_pair().drafter, EngineOptions(cache=tmp_path, dtype="float32", **options)
+        )
+        assert f"-{said}-" in command.argv[command.argv.index("-md") + 1]
 
 
 def test_a_folder_is_exported_once_and_again_when_anything_of_it_changes(engine: LlamaCpp, files: Path, tmp_path: Path) -> None:

@@ -81,6 +81,18 @@ def test_what_this_adapter_says_is_not_handed_on(option: str) -> None:
         command_of(EngineOptions(extra=(option, "1")))
 
 
+def test_dtype_and_memory_are_said_once() -> None:
+    said = " ".join(command_of(EngineOptions(dtype="bfloat16", memory=0.25, extra=("--stream-interval", "2"))).argv)
+    assert "--dtype bfloat16 --mem-fraction-static 0.25 " in said
+    with pytest.raises(
+        EngineError, match="--dtype is not handed on to SGLang: it is bfloat16 already: use dflash2's own option"
+    ):
+        command_of(EngineOptions(dtype="bfloat16", extra=("--dtype=float32",)))
+    handed_on = " ".join(command_of(EngineOptions(extra=("--dtype", "float32"))).argv)
+    assert handed_on.count("--dtype") == 1
+    assert "mem-fraction" not in handed_on
+
+
 def test_seeds_that_a_cpu_would_not_honour_are_refused_at_the_start() -> None:
     with pytest.raises(EngineError, match="--enable-deterministic-inference is not handed on .* seed has no effect"):
         command_of(EngineOptions(extra=("--enable-deterministic-inference",)))

@@ -64,6 +64,16 @@ def test_what_the_adapter_says_is_not_said_twice(extra: tuple[str, ...], engine:
         engine.command(TARGET, DRAFTER, EngineOptions(extra=extra))
 
 
+def test_dtype_and_memory_are_said_once(engine: Vllm) -> None:
+    said = str(engine.command(TARGET, DRAFTER, EngineOptions(dtype="bfloat16", memory=0.25, extra=("--seed", "3"))))
+    assert "--dtype bfloat16 --gpu-memory-utilization 0.25 " in said
+    with pytest.raises(EngineError, match="--dtype is not handed on to vLLM: it is bfloat16 already: use dflash2's own option"):
+        engine.command(TARGET, DRAFTER, EngineOptions(dtype="bfloat16", extra=("--dtype=float32",)))
+    handed_on = str(engine.command(TARGET, DRAFTER, EngineOptions(extra=("--dtype", "float32"))))
+    assert handed_on.count("--dtype") == 1
+    assert "memory" not in handed_on
+
+
 def test_a_pair_that_does_not_fit_is_a_sentence(engine: Vllm, tmp_path: Path) -> None:
     other = spoilt(TARGET, tmp_path / "other", vocab_size=1000, num_hidden_layers=9)
     with pytest.raises(

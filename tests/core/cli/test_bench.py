@@ -36,6 +36,7 @@ def test_it_tells_every_sample_and_what_was_accepted(done: Done) -> None:
         assert batch["texts"] == {"compared": 6, "identical": 6}
         assert batch["acceptance"]["mean_acceptance_length"] > 1
     assert engine["facts"]["drafter sha256"]
+    assert engine["facts"]["computes in"] == "float32"
 
 
 def test_it_draws_a_page_and_a_picture(done: Done, folder: Path) -> None:
@@ -73,6 +74,8 @@ def test_a_drafter_whose_drafts_are_never_kept_is_exit_code_1(tmp_path: Path) ->
         (("--prompts", "no-such-file", "--engine", "transformers"), "the prompts in no-such-file could not be read"),
         (("--html", "nowhere/b.html"), "nowhere/b.html cannot be written: there is no folder nowhere"),
         (("--png", "/"), "/ is a folder: expected the name of a file to write"),
+        (("--dtype", "fp8"), "the dtype is fp8: expected one of float32, float16, bfloat16"),
+        (("--memory", "2"), "the share of memory is 2.0: expected more than 0"),
         (("--max-new-tokens", "2"), "Invalid value for '--max-new-tokens'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
