@@ -22,6 +22,7 @@ from transformers import (
 
 from dflash2_core.errors import CheckpointError, CompatibilityError, Dflash2Error
 from dflash2_core.transformers_engine.cache import LINEAR, Place, RollbackCache, causal_masks
+from dflash2_core.transformers_engine.grouped import keep_groups
 
 ORDINARY_LAYERS = ("full_attention", "sliding_attention")
 TABLE_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -97,7 +98,8 @@ class Target:
             )
         if not tokenizer("a")["input_ids"]:
             raise CheckpointError(f"the tokenizer in {path} reads nothing: its files are missing or empty. Copy them all")
-        return cls(model.to(device), tokenizer)
+        keep_groups(model.to(device))
+        return cls(model, tokenizer)
 
     @property
     def hidden_size(self) -> int:
