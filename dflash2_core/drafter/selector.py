@@ -18,17 +18,26 @@ def best_candidates(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
     if logits.dtype == torch.float64:
         unary, candidates = logits.sort(dim=-1, descending=True, stable=True)
         return unary[..., :k], candidates[..., :k]
-    candidates = _ordered_keys(logits).topk(k, dim=-1).indices  # no two keys are equal
+    V = logits.shape[-1]
+    if logits.device.type != "cpu" or torch.compiler.is_compiling():  # nothing may wait for a value there
+        candidates = _ordered_keys(logits, torch.arange(V, device=logits.device), V).topk(k, dim=-1).indices
+        return logits.gather(-1, candidates), candidates
+    unary, candidates = logits.topk(min(k + 1, V), dim=-1)
+    if bool((unary[..., 1:] < unary[..., :-1]).all()):  # nothing is equal that could change places
+        return unary[..., :k], candidates[..., :k]
+    num_near = int((~(logits < unary[..., k - 1 : k])).sum(-1).max())  # a NaN is not less
+    near = logits.topk(num_near, dim=-1, sorted=False).indices
+    order = _ordered_keys(logits.gather(-1, near), near, V).topk(k, dim=-1).indices
+    candidates = near.gather(-1, order)
     return logits.gather(-1, candidates), candidates
 
 
-def _ordered_keys(logits: Tensor) -> Tensor:
-    """int64 keys that sort by (logit, lower id): topk alone leaves the order of equal values open."""
+def _ordered_keys(logits: Tensor, ids: Tensor, V: int) -> Tensor:
+    """int64 keys, no two of them equal, that sort by (logit, lower id): topk alone leaves the order of equal values open."""
     values = logits.float().masked_fill(logits.isnan(), torch.inf) + 0.0  # a NaN may carry a sign; adding 0 makes -0 equal 0
     bits = values.view(torch.int32)
     ordered = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).long()
-    V = logits.shape[-1]
-    return ordered * V - torch.arange(V, device=logits.device)
+    return ordered * V - ids
 
 
 def walk(

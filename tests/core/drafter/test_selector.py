@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -128,6 +129,28 @@ def test_candidates_are_the_best_with_ties_to_the_lowest_id_at_the_edge_too(seed
             values = logits[b, t].tolist()
             assert candidates[b, t].tolist() == sorted(range(V), key=lambda i: (-values[i], i))[:k]
     assert torch.equal(unary, logits.gather(-1, candidates))
+
+
+@given(st.integers(0, 10_000), st.integers(1, V), st.integers(0, 3), st.sampled_from([torch.float32, torch.bfloat16]))
+def test_candidates_are_the_same_whether_ties_are_looked_at_or_ruled_out(
+    seed: int, k: int, decimals: int, dtype: torch.dtype
+) -> None:
+    """Two ways to the same: where a value may be waited for, and where not. Of numbers, both zeros, infinities and NaNs."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = (torch.randn(4, V, generator=generator) * 2).round(decimals=decimals)
+    strange = torch.tensor([torch.nan, -torch.nan, torch.inf, -torch.inf, 0.0, -0.0])
+    where = torch.rand(3, V, generator=generator) < 0.2
+    logits[1:] = torch.where(where, strange[torch.randint(6, where.shape, generator=generator)], logits[1:])
+    logits = logits.to(dtype)
+    with patch.object(torch.compiler, "is_compiling", lambda: True):
+        unary, candidates = best_candidates(logits, k)
+    found = best_candidates(logits, k)
+    assert torch.equal(found[1], candidates)
+    assert torch.equal(found[0].nan_to_num(), unary.nan_to_num())
+
+
+def test_no_rows_have_no_candidates() -> None:
+    assert [part.shape for part in best_candidates(torch.zeros(0, 7, V), 5)] == [(0, 7, 5)] * 2
 
 
 def test_a_nan_or_an_infinity_among_the_logits_shows_in_the_unary_scores() -> None:
