@@ -74,10 +74,10 @@ lint: $(VENV)/.ready
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
 
-# The embedded pair in every engine: build/bench.html and build/bench.png.
+# The embedded pair in every engine, one thread each: build/bench.html and build/bench.png.
 bench: llama-cpp-released vllm sglang
 	mkdir -p build
-	OMP_NUM_THREADS=1 VLLM_CPU_OMP_THREADS_BIND=nobind $(RUN)/dflash2 bench --html build/bench.html --png build/bench.png
+	OMP_NUM_THREADS=1 VLLM_CPU_OMP_THREADS_BIND=nobind LLAMA_ARG_THREADS=1 $(RUN)/dflash2 bench --html build/bench.html --png build/bench.png
 
 # Some fifteen minutes on two idle cores; needs a C++ compiler.
 bench-core: $(VENV)/.ready

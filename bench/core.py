@@ -31,10 +31,14 @@ PARAMS = SamplingParams(max_new_tokens=NEW_TOKENS, ignore_eos=True)
 
 
 def whole_runs(pair: Pair, rounds: int) -> None:
-    """Tokens per second, prefill included, one request at a time."""
+    """Tokens per second, prefill included, one request at a time; beside the shortest ones the parts of a cycle, of which the
+    bound is made."""
+    beside = _parts_after(pair, prompt_of(pair, CONTEXTS[0], seed=1))
     for length in CONTEXTS:
         for turn in range(rounds * MORE if length == CONTEXTS[0] else rounds):
             _one_round(pair, length, turn)
+            if length == CONTEXTS[0]:
+                _note_parts(pair, beside, "beside runs", times=5)
 
 
 def _one_round(pair: Pair, length: int, turn: int) -> None:
@@ -45,7 +49,7 @@ def _one_round(pair: Pair, length: int, turn: int) -> None:
         ("plain", partial(pair.plain.generate, [prompt], PARAMS)),
         ("ours", partial(pair.engine.generate, [prompt], PARAMS)),
         ("ours compiled", partial(pair.compiled.generate, [prompt], PARAMS)),
-        ("dflash 0.1.0", partial(dflash_generate, pair.peer, pair.target.model, torch.tensor([prompt]), NEW_TOKENS, None)),
+        ("dflash 0.1.0", partial(dflash_generate, pair.peer, pair.peer_target, torch.tensor([prompt]), NEW_TOKENS, None)),
     ]
     texts = {}
     for name, run in runs[turn % len(runs) :] + runs[: turn % len(runs)]:
@@ -89,11 +93,15 @@ def parts(pair: Pair, rounds: int) -> None:
     """Seconds of the parts of a cycle at one place of a text: a plain step, a pass over a block, a draft and a compiled one."""
     for length in CONTEXTS:
         measured = _parts_after(pair, prompt_of(pair, length, seed=1))
-        for run in measured.values():
-            run()
-        for _ in range(20 * rounds):
-            for name, run in measured.items():
-                pair.note(f"seconds {name} context {length}", seconds_of(run)[0])
+        _note_parts(pair, measured, f"context {length}", times=20 * rounds)
+
+
+def _note_parts(pair: Pair, measured: dict[str, Callable[[], Any]], where: str, *, times: int) -> None:
+    for run in measured.values():
+        run()
+    for _ in range(times):
+        for name, run in measured.items():
+            pair.note(f"seconds {name} {where}", seconds_of(run)[0])
 
 
 def _parts_after(pair: Pair, prompt: list[int]) -> dict[str, Callable[[], Any]]:
@@ -170,7 +178,9 @@ def summary(pair: Pair, form: str) -> dict[str, Any]:
     plain, ours, peer = (f"tokens_per_s {name} context {near}" for name in ("plain", f"ours{form}", "dflash 0.1.0"))
     parts = {part: pair.median(f"seconds {part} context {near}") for part in ("plain step", "verify", f"propose{form}")}
     step, verify, propose = parts.values()
-    bound = pair.median(f"acceptance_length context {near}") / ((verify + propose) / step)
+    beside = {part: pair.median(f"seconds {part} beside runs") for part in ("plain step", "verify", f"propose{form}")}
+    cycle = (beside["verify"] + beside[f"propose{form}"]) / beside["plain step"]
+    bound = pair.median(f"acceptance_length context {near}") / cycle
     figures = {
         "tokens_per_s_over_dflash_0_1_0": pair.paired(ours, peer),
         "tokens_per_s_over_plain": pair.paired(ours, plain),

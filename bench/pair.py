@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from dflash2_core import Drafter, TransformersEngine, load_drafter
 from dflash2_core.assets import held_out_prompts, tiny_pair
@@ -21,7 +22,7 @@ CONTEXT_LIMIT = 4608  # the embedded pair states 2,048: past that it writes wors
 
 @dataclass
 class Pair:
-    """The embedded pair, and the same weights in the peer's own class."""
+    """The embedded pair, and the same weights in the peer's own class, with a target as `transformers` makes it."""
 
     target: Target
     drafter: Drafter
@@ -29,6 +30,7 @@ class Pair:
     compiled: TransformersEngine
     plain: TransformersEngine
     peer: Any
+    peer_target: PreTrainedModel
     prompts: list[list[int]]
     samples: dict[str, list[float]] = field(default_factory=dict)
 
@@ -49,6 +51,7 @@ def load() -> Pair:
     with TemporaryDirectory() as folder:
         paths = [_with_longer_context(path, Path(folder) / path.name) for path in (tiny_pair().target, tiny_pair().drafter)]
         target = Target.from_pretrained(paths[0], dtype="float32", device="cpu")
+        untouched = AutoModelForCausalLM.from_pretrained(paths[0], dtype=torch.float32)
         drafter, again = (load_drafter(paths[1], dtype=torch.float32) for _ in range(2))
         peer, loaded = DFlash2DraftModel.from_pretrained(paths[1], dtype=torch.float32, output_loading_info=True)
     if any(loaded[problem] for problem in ("missing_keys", "unexpected_keys", "mismatched_keys")):
@@ -62,6 +65,7 @@ def load() -> Pair:
         compiled=TransformersEngine(target, again, compile=True),
         plain=TransformersEngine(target),
         peer=peer.eval(),
+        peer_target=untouched.eval(),
         prompts=prompts,
     )
 
