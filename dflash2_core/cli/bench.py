@@ -181,7 +181,7 @@ def _show(console: Console, report: "BenchReport") -> None:
                 f"{speeds['drafted']:.1f}",
                 f"{speeds['plain']:.1f}",
                 f"{batch.acceptance.mean_acceptance_length:.2f}",
-                f"{batch.num_identical} of {batch.num_texts}",
+                f"{batch.num_identical}/{batch.num_texts}",
             )
     console.print(table)
     for name, reason in report.left_out.items():
