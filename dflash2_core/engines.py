@@ -99,6 +99,11 @@ class EngineOptions:
         if self.memory is not None and not 0 < self.memory <= 1:
             raise EngineError(f"the share of memory is {self.memory}: expected more than 0, and 1 at most")
 
+    @property
+    def said_already(self) -> dict[str, str]:
+        """Options of an engine that these leave no room for -> what to do instead."""
+        return {} if self.dtype is None else {"--dtype": f"it is {self.dtype} already: use dflash2's own option instead"}
+
     def drafts_of(self, config: DrafterConfig) -> int:
         """Drafts per cycle, said to an engine whatever its own default; CompatibilityError for more than a block has."""
         if self.num_drafts is not None and self.num_drafts > config.num_drafts:

@@ -70,11 +70,7 @@ def server_command(
 
 
 def _refuse_foreign(options: EngineOptions) -> None:
-    ours = (
-        OURS
-        if options.dtype is None
-        else {**OURS, "--dtype": f"it is {options.dtype} already: use dflash2's own option instead"}
-    )
+    ours = OURS | options.said_already
     for argument in options.extra:
         option = argument.partition("=")[0].replace("_", "-")
         if option in ours:

@@ -29,11 +29,7 @@ def server_command(python: Path, target: Path, drafter: tuple[Path, DrafterConfi
 
     Raises CompatibilityError for more drafts than a block has, EngineError for an option that is not the caller's to give.
     """
-    ours = (
-        OURS
-        if options.dtype is None
-        else {**OURS, "--dtype": f"it is {options.dtype} already: use dflash2's own option instead"}
-    )
+    ours = OURS | options.said_already
     for argument in options.extra:
         option = argument.partition("=")[0].replace("_", "-")
         if option in ours:
