@@ -86,8 +86,9 @@ def _pre_tokenizer(tokenizer: Mapping[str, Any], folder: Path) -> str:
         if model.get(option):
             raise _not_supported(folder, f"its model has {option} {shown(model[option])}")
     normalizer = tokenizer.get("normalizer")
-    if normalizer is not None and _kind(normalizer) != "NFC":
-        raise _not_supported(folder, f"its normalizer is {shown(_kind(normalizer))}")
+    if normalizer is not None and not _is("NFC", normalizer):
+        found = normalizer.get("type") if isinstance(normalizer, Mapping) else normalizer
+        raise _not_supported(folder, f"its normalizer is {shown(found)}")
     name = _name_of(_steps(tokenizer.get("pre_tokenizer")))
     if name is None:
         raise _not_supported(folder, f"its pre-tokenizer is {shown(tokenizer.get('pre_tokenizer'))}")
@@ -103,12 +104,12 @@ def _not_supported(folder: Path, found: str) -> CompatibilityError:
     )
 
 
-def _kind(step: Any) -> Any:
-    return step.get("type") if isinstance(step, Mapping) else step
+def _is(kind: str, step: Any) -> bool:
+    return isinstance(step, Mapping) and step.get("type") == kind
 
 
 def _steps(pre: Any) -> Sequence[Any]:
-    if _kind(pre) == "Sequence" and isinstance(pre.get("pretokenizers"), list):
+    if _is("Sequence", pre) and isinstance(pre.get("pretokenizers"), list):
         found: list[Any] = pre["pretokenizers"]
         return found
     return [pre]
@@ -116,13 +117,15 @@ def _steps(pre: Any) -> Sequence[Any]:
 
 def _name_of(steps: Sequence[Any]) -> str | None:
     """None for steps that llama.cpp has no name for, as far as this project knows."""
+    if not steps:
+        return None
     *splits, last = steps
-    if _kind(last) != "ByteLevel" or last.get("add_prefix_space"):
+    if not _is("ByteLevel", last) or last.get("add_prefix_space"):
         return None
     if not splits:
         return "gpt-2" if last.get("use_regex", True) else None
     split = splits[0]
-    if len(splits) > 1 or last.get("use_regex", True) or _kind(split) != "Split":
+    if len(splits) > 1 or last.get("use_regex", True) or not _is("Split", split):
         return None
     if split.get("behavior") != "Isolated" or split.get("invert") or not isinstance(split.get("pattern"), Mapping):
         return None
@@ -173,7 +176,7 @@ def _added_around(tokenizer: Mapping[str, Any]) -> tuple[int | None, int | None]
     """Ids of the tokens that the tokenizer puts before and after a text."""
     for step in _listed(_mapping(tokenizer.get("post_processor")).get("processors")) or [tokenizer.get("post_processor")]:
         single = _listed(_mapping(step).get("single"))
-        if _kind(step) == "TemplateProcessing" and single:
+        if _is("TemplateProcessing", step) and single:
             return _special(step, single[0]), _special(step, single[-1])
     return None, None
 

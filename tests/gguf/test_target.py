@@ -185,9 +185,16 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path, *(place for key, item in inner for place in places(item, (*path, key)))]
 
 
+NAMES = ("ByteLevel", "Sequence", "Split", "NFC")
 SPOILT = st.sampled_from(
-    [None, True, -1, 7, 2**70, 0.5, "", "x", "\ud800", [], [1], [[]], {}, {"type": "ByteLevel"}, {"type": []}]
+    [None, True, -1, 7, 2**70, 0.5, "", "x", "\ud800", *NAMES, [], [1], [[]], {}, {"type": "ByteLevel"}, {"type": []}]
 )
+
+
+@pytest.mark.parametrize("pre", [{"type": "Sequence", "pretokenizers": []}, "Sequence", "ByteLevel", [], {"type": []}])
+def test_a_pre_tokenizer_without_steps_is_a_sentence(pre: Any, tmp_path: Path) -> None:
+    with pytest.raises(CompatibilityError, match="is not supported, since its pre-tokenizer is "):
+        read_target(write_folder(tmp_path / "t", tokenizer=toy_tokenizer() | {"pre_tokenizer": pre}))
 
 
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
