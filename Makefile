@@ -79,7 +79,7 @@ bench: llama-cpp-released vllm sglang
 	mkdir -p build
 	OMP_NUM_THREADS=1 VLLM_CPU_OMP_THREADS_BIND=nobind LLAMA_ARG_THREADS=1 $(RUN)/dflash2 bench --html build/bench.html --png build/bench.png
 
-# Some fifteen minutes on two idle cores; needs a C++ compiler.
+# Some twenty minutes on two idle cores; needs a C++ compiler.
 bench-core: $(VENV)/.ready
 	$(RUN)/python -m bench.core
 

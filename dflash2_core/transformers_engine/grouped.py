@@ -10,8 +10,9 @@ from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import AttentionInterface, PretrainedConfig, PreTrainedModel
+from transformers import AttentionInterface, AttentionMaskInterface, PretrainedConfig, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
 
 NAME = "dflash2_grouped"
 
@@ -23,9 +24,9 @@ def keep_groups(model: PreTrainedModel) -> int:
     else (masks, the model's own config) stays as it is. Modules that use the name for anything else are left alone, and so are
     models whose attention is not sdpa. Returns how many modules changed.
     """
-    copies: dict[int, PretrainedConfig] = {}
     if model.device.type != "cpu":  # a GPU has no fast kernel for groups with a mask
         return 0
+    copies: dict[int, PretrainedConfig] = {}
     changed = 0
     for module in model.modules():
         config = getattr(module, "config", None)
@@ -43,12 +44,10 @@ def _looks_it_up(module: nn.Module, config: Any) -> bool:
     if getattr(config, "_attn_implementation", None) != "sdpa":
         return False
     try:
-        source = inspect.getsource(type(module))
+        source = "".join(inspect.getsource(type(module)).split())
     except (OSError, TypeError):  # without source it cannot be told
         return False
-    return source.count("_attn_implementation") == 1 and "get_interface(self.config._attn_implementation" in "".join(
-        source.split()
-    )
+    return source.count("_attn_implementation") == 1 and "get_interface(self.config._attn_implementation" in source
 
 
 def _grouped(
@@ -75,3 +74,4 @@ def _grouped(
 
 
 AttentionInterface.register(NAME, _grouped)
+AttentionMaskInterface.register(NAME, sdpa_mask)  # for modules that make a mask of their own by the same config
