@@ -67,7 +67,8 @@ class EngineOptions:
     dtype          of `DTYPES`, what is computed in; None: the engine's choice, for most the checkpoint's own. Weights of a GGUF
                    stay as they are stored
     drafter_dtype  how the drafter's weights are stored where an engine needs a file of its own; None: the adapter's choice
-    memory         share of the device's memory for an engine that takes as much as it may; None: the engine's choice
+    memory         share for an engine that takes as much as it may: of the device's memory (vLLM), or of what is free when it
+                   starts (SGLang); of no effect where an engine takes what it needs (llama.cpp); None: the engine's choice
     cache          folder for files made for the engine; None: the user's cache
     log            file of the engine's own words; None: one in a temporary folder
     ready_within   seconds until it has to answer

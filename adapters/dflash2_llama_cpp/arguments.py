@@ -16,6 +16,11 @@ TYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 """llama.cpp's names of what keys and values are kept in, and weights."""
 CACHES = (("-ctk", "-ctv"), ("-ctkd", "-ctvd"))
 """Options for the types of keys and values: the target's, the drafter's."""
+OF_DTYPE = (
+    *("-ctk", "-ctv", "-ctkd", "-ctvd", "--cache-type-k", "--cache-type-v", "--cache-type-k-draft", "--cache-type-v-draft"),
+    *("--spec-draft-type-k", "--spec-draft-type-v", "-fa", "--flash-attn"),
+)
+"""What `EngineOptions.dtype` decides."""
 OURS = {
     # option -> what to do instead
     **dict.fromkeys(("-m", "--model"), "it is the target"),
@@ -41,7 +46,7 @@ def server_command(program: Path, target: Path, drafter: tuple[Path, DrafterConf
 
     Raises CompatibilityError where the sizes do not go together, EngineError for an option that is not the caller's to give.
     """
-    _refuse_foreign(options.extra)
+    _refuse_foreign(options)
     argv = [str(program), "-m", str(target), "--host", options.host, "--port", str(options.port), "--metrics"]
     argv += ["-np", str(options.parallel)]
     if options.context is not None:
@@ -87,11 +92,12 @@ def _values(extra: Sequence[str], names: Mapping[str, str]) -> dict[str, int]:
     return found
 
 
-def _refuse_foreign(extra: Sequence[str]) -> None:
-    for argument in extra:
+def _refuse_foreign(options: EngineOptions) -> None:
+    ours = OURS if options.dtype is None else OURS | options.said_already | dict.fromkeys(OF_DTYPE, "it follows from the dtype")
+    for argument in options.extra:
         option = argument.partition("=")[0]
-        if option in OURS:
-            raise EngineError(f"{option} is not handed on to llama-server: {OURS[option]}")
+        if option in ours:
+            raise EngineError(f"{option} is not handed on to llama-server: {ours[option]}")
         if option in NOT_LOSSLESS:
             raise EngineError(f"{option} is not handed on to llama-server: {NOT_LOSSLESS[option]}")
     if set_ := sorted(name for name in os.environ if name.startswith(VARIABLES)):

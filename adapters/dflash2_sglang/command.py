@@ -12,6 +12,8 @@ from dflash2_sglang.pair import num_draft_tokens
 SERVER = ("-m", "sglang.launch_server")
 ON_CPU = {"SGLANG_USE_CPU_ENGINE": "1", "TORCHDYNAMO_DISABLE": "1"}
 """SGLang is told to be on a CPU; compiling the draft model's convolutions would want a C++ compiler, and minutes."""
+MEMORY = "--mem-fraction-static"
+"""Of what is free when SGLang starts."""
 OURS = {
     # option -> what to do instead
     **dict.fromkeys(("--model-path", "--model"), "it is the target"),
@@ -57,7 +59,7 @@ def server_command(
     if options.dtype is not None:
         argv += ["--dtype", options.dtype]
     if options.memory is not None:
-        argv += ["--mem-fraction-static", str(options.memory)]
+        argv += [MEMORY, str(options.memory)]
     if on_cpu:
         argv += ["--device", "cpu", "--attention-backend", "torch_native"]
     if drafter is not None:
@@ -70,7 +72,7 @@ def server_command(
 
 
 def _refuse_foreign(options: EngineOptions) -> None:
-    ours = OURS | options.said_already
+    ours = OURS | options.said_already | ({} if options.memory is None else {MEMORY: "use dflash2's own --memory instead"})
     for argument in options.extra:
         option = argument.partition("=")[0].replace("_", "-")
         if option in ours:

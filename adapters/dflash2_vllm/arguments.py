@@ -12,6 +12,7 @@ from dflash2_core.errors import EngineError
 from dflash2_core.server_process import free_port
 
 SERVER = ("-m", "vllm.entrypoints.openai.api_server")
+MEMORY = "--gpu-memory-utilization"
 OURS = {
     # option -> what to do instead
     "--model": "it is the target",
@@ -29,7 +30,7 @@ def server_command(python: Path, target: Path, drafter: tuple[Path, DrafterConfi
 
     Raises CompatibilityError for more drafts than a block has, EngineError for an option that is not the caller's to give.
     """
-    ours = OURS | options.said_already
+    ours = OURS | options.said_already | ({} if options.memory is None else {MEMORY: "use dflash2's own --memory instead"})
     for argument in options.extra:
         option = argument.partition("=")[0].replace("_", "-")
         if option in ours:
@@ -46,7 +47,7 @@ def server_command(python: Path, target: Path, drafter: tuple[Path, DrafterConfi
     if options.dtype is not None:
         argv += ["--dtype", options.dtype]
     if options.memory is not None:  # on a CPU too, whatever its name says
-        argv += ["--gpu-memory-utilization", str(options.memory)]
+        argv += [MEMORY, str(options.memory)]
     if drafter is not None:
         path, config = drafter
         asked = {"method": "dflash", "model": str(path), "num_speculative_tokens": options.drafts_of(config)}

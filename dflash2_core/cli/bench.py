@@ -53,7 +53,8 @@ def bench(
         ),
     ] = None,
     memory: Annotated[
-        float, typer.Option(help="Share of the device's memory for each of the two servers of vLLM or SGLang.")
+        float,
+        typer.Option(help="Share of the memory for each of the two servers: of all (vLLM), of what is free then (SGLang)."),
     ] = OF_TWO,
     html: Annotated[Path | None, typer.Option(help="Write the report with its charts as one HTML file, too.")] = None,
     png: Annotated[Path | None, typer.Option(help="Write the charts as a picture, too (the extra bench).")] = None,

@@ -38,7 +38,7 @@ def serve(
     ] = None,
     memory: Annotated[
         float | None,
-        typer.Option(help="Share of the device's memory for vLLM or SGLang. Default: theirs, which is nearly all of it."),
+        typer.Option(help="Share of the memory that vLLM or SGLang may take. Default: theirs, which is nearly all of it."),
     ] = None,
     outtype: Annotated[
         str | None,

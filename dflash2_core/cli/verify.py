@@ -68,7 +68,7 @@ def verify(
     require_place(html)
     if computes_in not in TIES:
         raise EngineError(f"--computes-in is {computes_in!r}: expected one of {', '.join(TIES)}")
-    if engine == OWN and computes_in != "float32":
+    if engine == OWN and plain is None and computes_in != "float32":
         raise EngineError(f"the engine {OWN} is verified in float32, where nothing may differ: leave --computes-in out")
     if (plain is None) != (speculative is None):
         raise EngineError("--plain and --speculative belong together: give the URLs of two servers, or neither")

@@ -61,7 +61,11 @@ def _grouped(
     **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """query [B, heads, T, d], key and value [B, kv_heads, S, d], attention_mask [B, 1, T, S] -> [B, T, heads, d]."""
-    more = [name for name in ("position_bias", "softcap", "output_attentions") if options.get(name) not in (None, False)]
+    more = [
+        name
+        for name in ("position_bias", "softcap", "output_attentions")
+        if options.get(name) is not None and options[name] is not False
+    ]
     if attention_mask is None or query.shape[2] == 1 or more or key.device.type != "cpu":  # these are not repeated there
         result: tuple[Tensor, Tensor | None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **options

@@ -96,7 +96,10 @@ def test_a_dtype_is_that_of_keys_and_values_and_of_a_drafter_that_is_written(
 ) -> None:
     exact = argv(engine, files, dtype="float32")
     assert "-fa off -ctk f32 -ctv f32 -ctkd f32 -ctvd f32" in exact
-    assert argv(engine, files, dtype="float32", extra=("-fa", "on")).endswith("-fa on")
+    for option in ("-fa", "-ctk", "--cache-type-v", "--spec-draft-type-k", "--dtype"):
+        with pytest.raises(EngineError, match=f"^{option} is not handed on to llama-server: it "):
+            argv(engine, files, dtype="float32", extra=(option, "q8_0"))
+    assert argv(engine, files, extra=("-ctk", "q8_0")).endswith("-ctk q8_0")
     assert "-ctk bf16 -ctv bf16 -ctkd" in argv(engine, files, dtype="bfloat16")
     alone = argv(engine, files, drafter=None, dtype="float32")
     assert "-ctk f32 -ctv f32" in alone

@@ -67,6 +67,8 @@ def test_what_the_adapter_says_is_not_said_twice(extra: tuple[str, ...], engine:
 def test_dtype_and_memory_are_said_once(engine: Vllm) -> None:
     said = str(engine.command(TARGET, DRAFTER, EngineOptions(dtype="bfloat16", memory=0.25, extra=("--seed", "3"))))
     assert "--dtype bfloat16 --gpu-memory-utilization 0.25 " in said
+    with pytest.raises(EngineError, match="--gpu-memory-utilization is not handed on to vLLM: use dflash2's own --memory"):
+        engine.command(TARGET, DRAFTER, EngineOptions(memory=0.4, extra=("--gpu-memory-utilization=0.8",)))
     with pytest.raises(EngineError, match="--dtype is not handed on to vLLM: it is bfloat16 already: use dflash2's own option"):
         engine.command(TARGET, DRAFTER, EngineOptions(dtype="bfloat16", extra=("--dtype=float32",)))
     handed_on = str(engine.command(TARGET, DRAFTER, EngineOptions(extra=("--dtype", "float32"))))
