@@ -88,6 +88,8 @@ def test_dtype_and_memory_are_said_once() -> None:
         EngineError, match="--dtype is not handed on to SGLang: it is bfloat16 already: use dflash2's own option"
     ):
         command_of(EngineOptions(dtype="bfloat16", extra=("--dtype=float32",)))
+    with pytest.raises(EngineError, match="--mem-fraction-static is not handed on to SGLang: use dflash2's own --memory"):
+        command_of(EngineOptions(memory=0.4, extra=("--mem-fraction-static=0.8",)))
     handed_on = " ".join(command_of(EngineOptions(extra=("--dtype", "float32"))).argv)
     assert handed_on.count("--dtype") == 1
     assert "mem-fraction" not in handed_on

@@ -85,3 +85,12 @@ def test_a_module_that_asks_for_the_name_is_left_alone() -> None:
 def test_attention_that_is_not_sdpa_is_left_alone() -> None:
     model = Qwen3ForCausalLM(Qwen3Config(**SHAPE | SHARED, attn_implementation="eager"))
     assert keep_groups(model) == 0
+
+
+def test_what_is_added_to_the_scores_is_left_to_transformers() -> None:
+    q, k = torch.randn(1, 4, 5, 8), torch.randn(1, 2, 9, 8)
+    module = Qwen3Attention(Qwen3Config(**SHAPE | SHARED), 0)
+    mask, bias = torch.ones(1, 1, 5, 9, dtype=torch.bool), torch.randn(1, 4, 5, 9)
+    own, _ = grouped.sdpa_attention_forward(module, q, k, k, mask, position_bias=bias)
+    found, _ = grouped._grouped(module, q, k, k, mask, position_bias=bias)
+    assert torch.equal(found, own)
